@@ -1,0 +1,1 @@
+"""From files to prompts: problem sources, prompt building, the resumable problem stream."""

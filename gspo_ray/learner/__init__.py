@@ -1,0 +1,1 @@
+"""The policy being trained: base model + LoRA, the optimizer step, adapters as bytes."""

@@ -1,0 +1,1 @@
+"""Sampling: the vLLM engine, its fake, and the sampler that spreads prompts over engines."""

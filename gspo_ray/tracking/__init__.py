@@ -1,0 +1,1 @@
+"""What a run leaves behind and shows: metric names, console, local files, MLflow."""
