@@ -132,8 +132,8 @@ class RolloutConfig(_Section):
         if (self.top_p < 1 or self.top_k > 0) and not self.allow_truncated_distribution:
             raise ValueError(
                 f"rollout.top_p={self.top_p} / top_k={self.top_k} truncate the distribution: the sampler's log-probs "
-                "are renormalised over the kept tokens, the learner's are not, and every importance ratio is biased by the "
-                "lost mass. Use top_p=1, top_k=-1, or set rollout.allow_truncated_distribution=true knowingly."
+                "are renormalised over the kept tokens, the learner's are not, and every importance ratio is biased "
+                "by the lost mass. Use top_p=1, top_k=-1, or set rollout.allow_truncated_distribution=true knowingly."
             )
         return self
 

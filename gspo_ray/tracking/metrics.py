@@ -1,4 +1,7 @@
-"""Every metric name of a run is spelled here, once, with what it means. The README's glossary is made from this table."""
+"""Every metric name of a run is spelled here, once, with what it means.
+
+The README's glossary is made from this table.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,112 @@
+"""The training batch: what one rollout becomes for the learner.
+
+Legend: B sequences, L tokens of a padded row (prompt + completion), T tokens of the longest completion.
+Log-probs are aligned to completions: entry [b, t] belongs to completion token t of row b; t >= completion_lens_B[b]
+is padding, is never read, and may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gspo_ray.types import Finish, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBatch:
+    token_ids_BL: Tensor  # int64, right-padded
+    prompt_lens_B: Tensor  # int64
+    completion_lens_B: Tensor  # int64, EOS included
+    sampler_logprobs_BT: Tensor  # float32, the engine's numbers
+    old_logprobs_BT: Tensor | None  # float32, the learner's at the sampling weights; None: not computed
+    advantages_B: Tensor  # float32
+    group_B: Tensor  # int64, index of the group within the rollout batch
+    policy_age_B: Tensor  # int64, training steps between the sampling weights and the newest
+    num_sequences: int  # the divisor of the loss: ALL sequences, degenerate ones too; fixed before any split
+    is_first_update: bool = True  # no update has happened between sampling weights and this mini-batch
+
+    @property
+    def active_rows(self) -> Tensor:
+        """Rows with a gradient. The others stay in `num_sequences` and are not computed."""
+        return self.advantages_B.nonzero()[:, 0]
+
+    def split(self, num_minibatches: int) -> list[TrainBatch]:
+        """Mini-batches of whole groups, as even as they come; each is divided by its own number of sequences."""
+        groups = self.group_B.unique_consecutive()
+        if num_minibatches > len(groups):
+            raise ValueError(f"cannot split {len(groups)} groups into {num_minibatches} mini-batches")
+        if num_minibatches == 1:
+            return [self]
+        chunks = torch.tensor_split(groups, num_minibatches)
+        rows = [torch.isin(self.group_B, chunk).nonzero()[:, 0] for chunk in chunks]
+        return [
+            replace(self.rows(index), num_sequences=len(index), is_first_update=self.is_first_update and number == 0)
+            for number, index in enumerate(rows)
+        ]
+
+    def rows(self, index_R: Tensor) -> TrainBatch:
+        """The given rows without the padding that only other rows need; `num_sequences` is kept."""
+        width_L = int((self.prompt_lens_B[index_R] + self.completion_lens_B[index_R]).max())
+        width_T = int(self.completion_lens_B[index_R].max())
+        old = self.old_logprobs_BT
+        return replace(
+            self,
+            token_ids_BL=self.token_ids_BL[index_R, :width_L],
+            prompt_lens_B=self.prompt_lens_B[index_R],
+            completion_lens_B=self.completion_lens_B[index_R],
+            sampler_logprobs_BT=self.sampler_logprobs_BT[index_R, :width_T],
+            old_logprobs_BT=None if old is None else old[index_R, :width_T],
+            advantages_B=self.advantages_B[index_R],
+            group_B=self.group_B[index_R],
+            policy_age_B=self.policy_age_B[index_R],
+        )
+
+    def micro_batches(self, max_tokens: int) -> list[Tensor]:
+        """Active rows, sorted by length and cut so that rows x longest row <= max_tokens (one row always fits)."""
+        lens_B = self.prompt_lens_B + self.completion_lens_B
+        pieces: list[list[int]] = []
+        for row in sorted(self.active_rows.tolist(), key=lambda row: int(lens_B[row])):
+            if pieces and (len(pieces[-1]) + 1) * int(lens_B[row]) <= max_tokens:
+                pieces[-1].append(row)
+            else:
+                pieces.append([row])
+        return [torch.tensor(piece) for piece in pieces]
+
+
+def completion_mask(completion_lens_B: Tensor, width_T: int) -> Tensor:
+    """bool [B, T], True on completion tokens. From lengths, never from token values: pad may equal EOS."""
+    return torch.arange(width_T, device=completion_lens_B.device) < completion_lens_B[:, None]
+
+
+def collate(groups_P: Sequence[Group], advantages_PG: Sequence[Sequence[float]], *, newest_step: int) -> TrainBatch:
+    """Rows in the order of the groups. Raises ValueError for an empty or aborted completion, or ragged log-probs."""
+    prompts, completions, advantages, groups = [], [], [], []
+    for number, (group, advantages_G) in enumerate(zip(groups_P, advantages_PG, strict=True)):
+        for completion, advantage in zip(group.completions, advantages_G, strict=True):
+            where = f"problem {group.prompt.problem.problem_id}, engine {completion.engine_id}, seed {completion.seed}"
+            if not completion.token_ids or completion.finish is Finish.ABORT:
+                raise ValueError(f"empty or aborted completion ({where})")
+            if len(completion.token_ids) != len(completion.sampler_logprobs):
+                raise ValueError(f"{len(completion.token_ids)} tokens but not as many log-probs ({where})")
+            prompts.append(group.prompt.token_ids)
+            completions.append(completion)
+            advantages.append(advantage)
+            groups.append(number)
+    rows = [torch.tensor([*prompt, *c.token_ids]) for prompt, c in zip(prompts, completions, strict=True)]
+    logprobs = [torch.tensor(c.sampler_logprobs, dtype=torch.float32) for c in completions]
+    pad = torch.nn.utils.rnn.pad_sequence
+    return TrainBatch(
+        token_ids_BL=pad(rows, batch_first=True),
+        prompt_lens_B=torch.tensor([len(prompt) for prompt in prompts]),
+        completion_lens_B=torch.tensor([len(c.token_ids) for c in completions]),
+        sampler_logprobs_BT=pad(logprobs, batch_first=True),
+        old_logprobs_BT=None,
+        advantages_B=torch.tensor(advantages, dtype=torch.float32),
+        group_B=torch.tensor(groups),
+        policy_age_B=torch.tensor([newest_step - c.version.step for c in completions]),
+        num_sequences=len(completions),
+    )

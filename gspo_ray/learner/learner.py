@@ -1,0 +1,198 @@
+"""One GSPO update on one device: synchronous, Ray-free. The order of work follows the paper's algorithm."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gspo_ray.algo.batch import TrainBatch, completion_mask
+from gspo_ray.algo.logprobs import completion_positions, token_logprobs
+from gspo_ray.algo.losses import SequenceTerms, gspo_loss, sequence_log_ratio
+from gspo_ray.algo.stats import SequenceStats, UpdateStats
+from gspo_ray.config import AlgoConfig, LearnerConfig, ModelConfig
+from gspo_ray.errors import LearnerError
+from gspo_ray.learner.model import build_policy
+from gspo_ray.learner.weights import export_adapter, import_adapter
+from gspo_ray.types import Adapter, LearnerState
+
+
+class LoraLearner:
+    """Holds the policy and its optimizer. `temperature` is the sampler's: both sides score one distribution."""
+
+    def __init__(
+        self,
+        model_path: str,
+        *,
+        model: ModelConfig,
+        algo: AlgoConfig,
+        learner: LearnerConfig,
+        temperature: float,
+        device: str,
+        seed: int,
+    ) -> None:
+        self._algo, self._config, self._temperature, self._device = algo, learner, temperature, device
+        self._model = build_policy(
+            model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
+        )
+        self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        self._optimizer = torch.optim.AdamW(
+            self._trainable.values(),
+            lr=learner.learning_rate,
+            betas=(learner.beta1, learner.beta2),
+            eps=learner.adam_eps,
+            weight_decay=learner.weight_decay,
+        )
+        self._version_step = 0
+
+    def fill_old_logprobs(self, batch: TrainBatch) -> TrainBatch:
+        """Log-probs at the current weights, for batches that get several updates; zero-advantage rows stay zero.
+
+        The same mini- and micro-batches as `step` will see, so that the first ratio is 1 to the last bit.
+        """
+        old_BT = torch.zeros_like(batch.sampler_logprobs_BT)
+        start = 0
+        for minibatch in batch.split(self._algo.num_minibatches):
+            for rows_R, part in self._micro_batches(minibatch):
+                with torch.no_grad():
+                    logprobs_RT = self._logprobs(part)
+                old_BT[start + rows_R, : logprobs_RT.shape[1]] = logprobs_RT.cpu()
+            start += minibatch.num_sequences
+        return replace(batch, old_logprobs_BT=old_BT)
+
+    def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
+        """One AdamW update for training step `step`. No update when every advantage is zero, or when a gradient is
+        not finite (then nothing of adapter or optimizer has changed). Raises LearnerError for unusable numbers."""
+        started = time.perf_counter()
+        loss, tokens = 0.0, 0
+        sequences: list[SequenceStats] = []
+        self._optimizer.zero_grad(set_to_none=True)
+        for rows_R, part in self._micro_batches(minibatch):
+            part_loss, stats = self._backward(part, rows_R)
+            loss += part_loss
+            sequences += stats
+            tokens += int((part.prompt_lens_B + part.completion_lens_B).sum())
+        grad_norm, updated = 0.0, False
+        nonfinite: tuple[str, ...] = ()
+        if sequences:
+            grad_norm, nonfinite = self._clip_gradients()
+            if not nonfinite:
+                self._optimizer.step()
+                self._version_step, updated = step, True
+            self._optimizer.zero_grad(set_to_none=True)
+        return UpdateStats(
+            loss=loss,
+            grad_norm=grad_norm,
+            updated=updated,
+            nonfinite=nonfinite,
+            num_sequences=minibatch.num_sequences,
+            sequences=tuple(sequences),
+            tokens=tokens,
+            seconds=time.perf_counter() - started,
+        )
+
+    def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[float]:
+        """Log-probs of token_ids[num_prompt:] at temperature 1 and the current weights."""
+        ids_1L = torch.tensor([list(token_ids)], device=self._device)
+        keep = len(token_ids) - num_prompt + 1
+        with torch.no_grad():
+            logits_1TV = self._model(input_ids=ids_1L, logits_to_keep=keep).logits
+            return token_logprobs(logits_1TV[:, :-1], ids_1L[:, num_prompt:], temperature=1.0)[0].tolist()
+
+    def export_adapter(self) -> Adapter:
+        return export_adapter(self._model, step=self._version_step)
+
+    def export_state(self) -> LearnerState:
+        buffer = io.BytesIO()
+        torch.save(self._optimizer.state_dict(), buffer)
+        return LearnerState(adapter=self.export_adapter(), optimizer=buffer.getvalue())
+
+    def load_state(self, state: LearnerState) -> None:
+        import_adapter(self._model, state.adapter)
+        self._optimizer.load_state_dict(torch.load(io.BytesIO(state.optimizer), weights_only=True))
+        self._version_step = state.adapter.version.step
+
+    def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
+        for rows_R in batch.micro_batches(self._config.micro_batch_tokens):
+            yield rows_R, batch.rows(rows_R)
+
+    def _backward(self, part: TrainBatch, rows_R: Tensor) -> tuple[float, list[SequenceStats]]:
+        logprobs_RT = self._logprobs(part)
+        if self._algo.old_logprobs == "sampler":
+            old_RT = part.sampler_logprobs_BT
+        else:  # one update a batch: the sampling weights are the current weights
+            old_RT = logprobs_RT.detach() if part.old_logprobs_BT is None else part.old_logprobs_BT
+        mask_RT = completion_mask(part.completion_lens_B, logprobs_RT.shape[1])
+        try:
+            loss, terms = gspo_loss(
+                logprobs_RT,
+                old_RT.to(self._device),
+                mask_RT.to(self._device),
+                part.advantages_B.to(self._device),
+                eps_low=self._algo.eps_low,
+                eps_high=self._algo.eps_high,
+                num_sequences=part.num_sequences,
+            )
+            stats = _sequence_stats(part, rows_R, terms, logprobs_RT.detach().cpu(), mask_RT)
+        except ValueError as error:
+            raise LearnerError(f"unusable numbers in the loss: {error}") from error
+        loss.backward()
+        return float(loss.detach()), stats
+
+    def _logprobs(self, part: TrainBatch) -> Tensor:
+        """float32 [R, T] at the current weights.
+
+        Rows are padded on the right and attention is causal, so no real token ever sees padding and no mask is
+        needed. The head runs on the positions from the shortest prompt's end on.
+        """
+        ids_RL = part.token_ids_BL.to(self._device)
+        first = int(part.prompt_lens_B.min()) - 1
+        logits_RKV = self._model(input_ids=ids_RL, logits_to_keep=ids_RL.shape[1] - first).logits
+        index_RT, chosen_RT = completion_positions(
+            ids_RL,
+            part.prompt_lens_B.to(self._device),
+            part.completion_lens_B.to(self._device),
+            first_position=first,
+        )
+        rows = [logits_KV[index_T] for logits_KV, index_T in zip(logits_RKV, index_RT, strict=True)]
+        return token_logprobs(rows, chosen_RT, temperature=self._temperature)
+
+    def _clip_gradients(self) -> tuple[float, tuple[str, ...]]:
+        norm = torch.nn.utils.clip_grad_norm_(
+            self._trainable.values(), self._config.max_grad_norm or float("inf"), foreach=True
+        )
+        if bool(norm.isfinite()):
+            return float(norm), ()
+        broken = [n for n, p in self._trainable.items() if p.grad is not None and not bool(p.grad.isfinite().all())]
+        return float(norm), tuple(broken) or ("gradient norm",)
+
+
+def _sequence_stats(
+    part: TrainBatch, rows_R: Tensor, terms: SequenceTerms, logprobs_RT: Tensor, mask_RT: Tensor
+) -> list[SequenceStats]:
+    """The mismatch is measured at the sampling weights: there before the first update, or from `old_logprobs`."""
+    at_sampling_RT = part.old_logprobs_BT
+    if at_sampling_RT is None and part.is_first_update and not bool(part.policy_age_B.any()):
+        at_sampling_RT = logprobs_RT
+    mismatch: list[float | None] = [None] * len(rows_R)
+    gap_RT = torch.zeros_like(logprobs_RT)
+    if at_sampling_RT is not None:
+        mismatch = list(sequence_log_ratio(at_sampling_RT, part.sampler_logprobs_BT, mask_RT).tolist())
+        gap_RT = torch.where(mask_RT, (at_sampling_RT - part.sampler_logprobs_BT).abs(), 0.0)
+    return [
+        SequenceStats(
+            row=row,
+            advantage=float(part.advantages_B[i]),
+            log_ratio=float(terms.log_ratio_B[i]),
+            clipped=bool(terms.clipped_B[i]),
+            mismatch_log_ratio=mismatch[i],
+            token_abs_diff_sum=float(gap_RT[i].sum()),
+            token_abs_diff_max=float(gap_RT[i].max()),
+            num_tokens=int(part.completion_lens_B[i]),
+        )
+        for i, row in enumerate(rows_R.tolist())
+    ]

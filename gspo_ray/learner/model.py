@@ -1,0 +1,50 @@
+"""The policy: a frozen base model with a trainable LoRA adapter. The only place where PEFT wraps a model."""
+
+from __future__ import annotations
+
+import torch
+from peft import LoraConfig as PeftLoraConfig
+from peft import PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from gspo_ray.config import ModelConfig
+from gspo_ray.errors import ModelError
+
+
+def build_policy(
+    model_path: str, config: ModelConfig, *, device: str, seed: int, gradient_checkpointing: bool
+) -> PeftModel:
+    """Base weights in `config.dtype`, LoRA weights in float32, initialised from `seed` alone.
+
+    Returned in eval mode (dropout off: the ratio compares the same function), or in train mode when checkpointing
+    asks for it. Raises ModelError when the model cannot be loaded or has no layer to adapt.
+    """
+    try:
+        base = AutoModelForCausalLM.from_pretrained(
+            model_path, revision=config.revision, dtype=getattr(torch, config.dtype), attn_implementation="sdpa"
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model.path {config.path!r} cannot be loaded as a causal language model: {error}") from error
+    base.config.use_cache = False
+    base.to(device)
+    lora = PeftLoraConfig(
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        target_modules=config.lora.target_modules,
+        lora_dropout=0.0,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = get_peft_model(base, lora)
+        except ValueError as error:
+            raise ModelError(f"model.lora.target_modules does not fit {config.path!r}: {error}") from error
+    if gradient_checkpointing:
+        # Non-reentrant: with frozen embeddings the reentrant kind gives no gradient at all, silently.
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.train()
+    else:
+        model.eval()
+    return model

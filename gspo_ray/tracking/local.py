@@ -1,0 +1,117 @@
+"""The files of a run that are always written: one line a step, one file of completions a step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gspo_ray.types import Group, RunState, StepMetrics
+
+METRICS_FILE = "metrics.jsonl"
+ROLLOUTS_DIR = "rollouts"
+
+
+class LocalTracker:
+    """Appends to `metrics.jsonl` and writes `rollouts/step_000001.jsonl` under the run directory.
+
+    `resume_step=k` first removes what a previous attempt wrote about later steps, so that no step is there twice.
+    """
+
+    def __init__(self, run_dir: Path, *, resume_step: int = 0) -> None:
+        self.metrics_path = run_dir / METRICS_FILE
+        self.rollouts_dir = run_dir / ROLLOUTS_DIR
+        self.rollouts_dir.mkdir(parents=True, exist_ok=True)
+        self._forget_after(resume_step)
+
+    def log_config(self, config: Mapping[str, Any]) -> None:
+        """Nothing: the driver writes config.yaml into the run directory before anything else starts."""
+
+    def log_step(self, metrics: StepMetrics) -> None:
+        """One line; it is on disk when this returns, whatever becomes of the process."""
+        record = {"step": metrics.step, "time": time.time(), "notes": list(metrics.notes)}
+        # JSON has no NaN; null keeps the line readable for every parser and says that there was no number
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.values.items()}
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record | values, allow_nan=False) + "\n")
+
+    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None:
+        """Every completion of the step, complete enough to compute its loss again."""
+        lines = [json.dumps(row) for row in rollout_rows(step, groups_P)]
+        _write_atomically(rollouts_file(self.rollouts_dir, step), "".join(line + "\n" for line in lines))
+
+    def log_checkpoint(self, state: RunState, path: str) -> None:
+        """Nothing: the checkpoint is itself on disk."""
+
+    def close(self, status: str) -> None:
+        """Nothing is held open."""
+
+    def _forget_after(self, last_step: int) -> None:
+        if self.metrics_path.exists():
+            kept = [record for record in read_metrics(self.metrics_path) if record["step"] <= last_step]
+            _write_atomically(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
+        kept_files = {rollouts_file(self.rollouts_dir, step) for step in range(1, last_step + 1)}
+        for file in self.rollouts_dir.glob("step_*.jsonl"):
+            if file not in kept_files:
+                file.unlink()
+
+
+def rollouts_file(rollouts_dir: Path, step: int) -> Path:
+    """Where the completions of `step` are."""
+    return rollouts_dir / f"step_{step:06d}.jsonl"
+
+
+def read_metrics(metrics_jsonl: Path) -> list[dict[str, Any]]:
+    """The records of `metrics.jsonl`. A last line torn by a kill is left out; a bad line elsewhere is an error."""
+    lines = metrics_jsonl.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    return [json.loads(line) for line in lines]
+
+
+def rollout_rows(step: int, groups_P: Sequence[Group]) -> list[dict[str, Any]]:
+    """One flat record a completion; verdict fields are None for a group that was not scored."""
+    rows = []
+    for group_index, group in enumerate(groups_P):
+        for sample_index, completion in enumerate(group.completions):
+            verdict = group.verdicts[sample_index] if group.verdicts else None
+            logprobs = completion.sampler_logprobs
+            rows.append(
+                {
+                    "step": step,
+                    "problem_id": group.prompt.problem.problem_id,
+                    "question": group.prompt.problem.question,
+                    "gold": group.prompt.problem.answer,
+                    "group": group_index,
+                    "sample": sample_index,
+                    "tokens": len(completion.token_ids),
+                    "text": completion.text,
+                    "finish": completion.finish.value,
+                    "reward": verdict.reward if verdict else None,
+                    "outcome": verdict.outcome.value if verdict else None,
+                    "extracted": verdict.extracted if verdict else None,
+                    "verify_seconds": verdict.seconds if verdict else None,
+                    "version_step": completion.version.step,
+                    "version_sha256": completion.version.sha256,
+                    "engine_id": completion.engine_id,
+                    "seed": completion.seed,
+                    "mean_sampler_logprob": math.fsum(logprobs) / len(logprobs) if logprobs else None,
+                    "prompt_ids": list(group.prompt.token_ids),
+                    "token_ids": list(completion.token_ids),
+                    "sampler_logprobs": list(logprobs),
+                }
+            )
+    return rows
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
