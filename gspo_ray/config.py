@@ -26,7 +26,15 @@ class LoraConfig(_Section):
     """PEFT target modules. `all-linear` is every linear layer but the output head (vLLM cannot serve a tied head)."""
 
     @model_validator(mode="after")
-    def _engine_takes_rank(self) -> Self:
+    def _engine_can_serve(self) -> Self:
+        served = {"lm_head", "embed_tokens"}.intersection(
+            [self.target_modules] if isinstance(self.target_modules, str) else self.target_modules
+        )
+        if served:
+            raise ValueError(
+                f"model.lora.target_modules has {sorted(served)}: with tied embeddings PEFT and vLLM disagree "
+                "on what is adapted. Use the attention and MLP projections, or all-linear."
+            )
         if self.rank > VLLM_LORA_RANKS[-1]:
             raise ValueError(
                 f"model.lora.rank is {self.rank}, but vLLM serves LoRA ranks up to {VLLM_LORA_RANKS[-1]}. "
@@ -224,6 +232,8 @@ class RunConfig(_Section):
                 f"algo.num_minibatches is {self.algo.num_minibatches} but a step has only "
                 f"{self.data.problems_per_step} groups (data.problems_per_step), and groups stay whole"
             )
+        if "://" in self.storage_path:
+            raise ValueError(f"storage_path {self.storage_path!r} is a URL; only folders are supported so far")
         if self.cluster.device == "cpu" and self.rollout.engine.tensor_parallel_size > 1:
             raise ValueError("rollout.engine.tensor_parallel_size above 1 needs cluster.device=cuda")
         return self

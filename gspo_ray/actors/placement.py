@@ -1,0 +1,118 @@
+"""Where actors go: what a run asks of the cluster, the wait for it, and the options of every actor. Nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from gspo_ray.config import ClusterConfig, EngineConfig, LearnerConfig
+from gspo_ray.errors import ResourceError
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Bundles of one run: engines first, then the learner, then the reward workers."""
+
+    bundles: tuple[dict[str, float], ...]
+    num_engines: int
+
+    @property
+    def learner_bundle(self) -> int:
+        return self.num_engines
+
+    def total(self, kind: str) -> float:
+        return sum(bundle.get(kind, 0.0) for bundle in self.bundles)
+
+
+def demand(cluster: ClusterConfig, engine: EngineConfig, *, num_engines: int, num_reward_workers: int) -> Demand:
+    """Every actor states its CPUs and GPUs, so that an autoscaler sees all of it."""
+    gpu = cluster.device == "cuda"
+    one_engine = {"CPU": cluster.cpus_per_engine} | ({"GPU": float(engine.tensor_parallel_size)} if gpu else {})
+    one_learner = {"CPU": cluster.cpus_per_learner} | ({"GPU": 1.0} if gpu else {})
+    one_reward = {"CPU": cluster.cpus_per_reward_worker}
+    bundles = (*[one_engine] * num_engines, one_learner, *[one_reward] * num_reward_workers)
+    return Demand(bundles=bundles, num_engines=num_engines)
+
+
+async def reserve(
+    wanted: Demand, *, can_grow: bool, timeout_s: float, say: Callable[[str], None], poll_s: float = 10.0
+) -> PlacementGroup:
+    """All bundles together, or ResourceError with what is asked for and what is there. Never waits for ever."""
+    if not can_grow and (problem := _shortage(wanted)):
+        raise ResourceError(f"{problem} {_REMEDY}")
+    group = placement_group([dict(bundle) for bundle in wanted.bundles], strategy="PACK")
+    ready = asyncio.ensure_future(_ready(group))
+    try:
+        waited = 0.0
+        limit = timeout_s if can_grow else 60.0
+        while not ready.done():
+            await asyncio.wait([ready], timeout=min(poll_s, limit - waited))
+            waited += poll_s
+            if not ready.done():
+                state = _shortage(wanted) or f"{_ask(wanted)}; they exist but are taken by other work."
+                if waited >= limit:
+                    raise ResourceError(f"no room on the cluster after {limit:.0f} s: {state} {_REMEDY}")
+                say(f"Waiting for the cluster ({waited:.0f} of {limit:.0f} s): {state}")
+    except BaseException:
+        ready.cancel()
+        remove_placement_group(group)
+        raise
+    return group
+
+
+def engine_options(group: PlacementGroup, wanted: Demand, number: int) -> dict[str, Any]:
+    return _options(group, wanted, number, env={"OMP_WAIT_POLICY": "PASSIVE"})
+
+
+def learner_options(group: PlacementGroup, wanted: Demand, learner: LearnerConfig) -> dict[str, Any]:
+    # Passive: idle OpenMP threads that spin would cost the engine on the same cores half its speed.
+    env = {"OMP_NUM_THREADS": str(learner.cpu_threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    return _options(group, wanted, wanted.learner_bundle, env=env)
+
+
+def reward_options(group: PlacementGroup, wanted: Demand, number: int) -> dict[str, Any]:
+    return _options(group, wanted, wanted.learner_bundle + 1 + number, env={})
+
+
+def _options(group: PlacementGroup, wanted: Demand, bundle: int, *, env: dict[str, str]) -> dict[str, Any]:
+    resources = wanted.bundles[bundle]
+    return {
+        "num_cpus": resources["CPU"],
+        "num_gpus": resources.get("GPU", 0),
+        "max_restarts": 0,
+        "scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle),
+        **({"runtime_env": {"env_vars": env}} if env else {}),
+    }
+
+
+async def _ready(group: PlacementGroup) -> None:
+    await group.ready()
+
+
+def _shortage(wanted: Demand) -> str:
+    """A sentence when the whole cluster is smaller than what is asked for, else ''."""
+    there = ray.cluster_resources()
+    short = [kind for kind in ("CPU", "GPU") if wanted.total(kind) > there.get(kind, 0.0) + 1e-6]
+    if not short:
+        return ""
+    has = ", ".join(f"{there.get(kind, 0.0):g} {kind}" for kind in ("CPU", "GPU"))
+    return f"{_ask(wanted)}, but the cluster has {has}."
+
+
+def _ask(wanted: Demand) -> str:
+    asked = ", ".join(f"{math.ceil(wanted.total(kind) * 100) / 100:g} {kind}" for kind in ("CPU", "GPU"))
+    rewards = len(wanted.bundles) - wanted.num_engines - 1
+    return f"the run asks for {asked} ({wanted.num_engines} engine(s), 1 learner, {rewards} reward worker(s))"
+
+
+_REMEDY = (
+    "Lower rollout.num_engines, reward.num_workers or cluster.cpus_per_* (fractions are fine on one machine), "
+    "set cluster.device=cpu if there are no GPUs, or use a larger cluster."
+)

@@ -1,0 +1,28 @@
+"""Ray shell around one verifier process. Synchronous, one call at a time: a verifier is never shared by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ray
+
+from gspo_ray.reward.pool import VerifierProcess
+from gspo_ray.types import Verdict
+
+
+class RewardActor:
+    def __init__(self, *, timeout_s: float, memory_limit_mib: int) -> None:
+        self._verifier = VerifierProcess(timeout_s=timeout_s, memory_limit_mib=memory_limit_mib)
+
+    def start(self) -> None:
+        """Answers when the verifier process is up."""
+
+    def score(self, items: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """Verdicts for (completion text, gold answer) pairs, in order."""
+        return self._verifier.score(items)
+
+    def close(self) -> None:
+        self._verifier.close()
+
+
+RemoteRewardActor = ray.remote(RewardActor)

@@ -1,0 +1,117 @@
+"""All actors of a run: started together, watched together, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+from gspo_ray.actors.learner_actor import LearnerFactory, RemoteLearnerActor
+from gspo_ray.actors.memory import peak_memory_mib
+from gspo_ray.actors.placement import Demand, engine_options, learner_options, reward_options
+from gspo_ray.actors.pools import AdapterStore, RayEngine, RayLearner, RayVerifier, answer
+from gspo_ray.actors.reward_actor import RemoteRewardActor
+from gspo_ray.actors.rollout_actor import EngineFactory, RemoteRolloutActor
+from gspo_ray.config import LearnerConfig, RewardConfig
+from gspo_ray.errors import EngineError, LearnerError, RewardError
+
+CLOSE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    engine_handles: list[Any]
+    learner_handle: Any
+    reward_handles: list[Any]
+    group: PlacementGroup
+
+    @property
+    def engines(self) -> list[RayEngine]:
+        store = AdapterStore()
+        return [RayEngine(handle, str(number), store) for number, handle in enumerate(self.engine_handles)]
+
+    @property
+    def verifier(self) -> RayVerifier:
+        return RayVerifier(self.reward_handles)
+
+    @property
+    def learner(self) -> RayLearner:
+        return RayLearner(self.learner_handle)
+
+    async def start(self, *, timeout_s: float) -> None:
+        """Until every model is loaded. The first failure ends the wait and comes back as it was raised."""
+        waits = [
+            answer(handle.start.remote(), died=EngineError, who=f"rollout actor {number}")
+            for number, handle in enumerate(self.engine_handles)
+        ]
+        waits.append(answer(self.learner_handle.start.remote(), died=LearnerError, who="the learner actor"))
+        waits += [
+            answer(handle.start.remote(), died=RewardError, who=f"reward actor {number}")
+            for number, handle in enumerate(self.reward_handles)
+        ]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*waits)
+        except TimeoutError:
+            raise EngineError(
+                f"the actors were not ready after {timeout_s:g} s (rollout.engine.startup_timeout_s)"
+            ) from None
+
+    async def measure(self) -> dict[str, float]:
+        *engines, learner = await asyncio.gather(
+            *(answer(h.memory.remote(), died=EngineError, who="a rollout actor") for h in self.engine_handles),
+            answer(self.learner_handle.memory.remote(), died=LearnerError, who="the learner actor"),
+        )
+        return {
+            "memory/driver_mib": peak_memory_mib(children=False),
+            "memory/learner_mib": learner,
+            "memory/engine_mib": max(engines),
+        }
+
+    async def close(self) -> None:
+        """Engines and verifiers end their child processes; then every actor is killed, whatever it is doing."""
+        polite = [handle.close.remote() for handle in (*self.engine_handles, *self.reward_handles)]
+        await asyncio.wait(
+            [asyncio.ensure_future(_quietly(reference)) for reference in polite], timeout=CLOSE_TIMEOUT_S
+        )
+        for handle in (*self.engine_handles, *self.reward_handles, self.learner_handle):
+            ray.kill(handle)
+        remove_placement_group(self.group)
+
+
+def create_workers(
+    group: PlacementGroup,
+    wanted: Demand,
+    *,
+    engine_factories: Sequence[EngineFactory],
+    learner_factory: LearnerFactory,
+    learner: LearnerConfig,
+    reward: RewardConfig,
+) -> Workers:
+    return Workers(
+        engine_handles=[
+            RemoteRolloutActor.options(**engine_options(group, wanted, number)).remote(factory)
+            for number, factory in enumerate(engine_factories)
+        ],
+        learner_handle=RemoteLearnerActor.options(**learner_options(group, wanted, learner)).remote(learner_factory),
+        reward_handles=[
+            RemoteRewardActor.options(**reward_options(group, wanted, number)).remote(
+                timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib
+            )
+            for number in range(reward.num_workers)
+        ],
+        group=group,
+    )
+
+
+async def _quietly(reference: Any) -> None:
+    """On the way out an actor may be dead already; that is why it is being closed."""
+    try:
+        await reference
+    except RayError:
+        return

@@ -1,0 +1,89 @@
+"""Spreads the prompts of a step over the engines and brings back whole groups. Plain asyncio; engines may be remote."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+from gspo_ray.errors import EngineError
+from gspo_ray.interfaces import InferenceEngine
+from gspo_ray.seeding import derive_seed
+from gspo_ray.types import Adapter, Completion, Finish, Group, Prompt, SamplingParams, WeightVersion
+
+
+class GroupSampler:
+    """One request with n = G for each prompt, so that its prompt is prefilled once and the group stays together.
+
+    The engine with the fewest tokens in flight gets the next prompt; an engine takes as many groups at a time as it
+    can decode together. A completion's seed is a function of (run seed, step, place in the step, sample).
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[InferenceEngine],
+        *,
+        group_size: int,
+        sampling: SamplingParams,
+        seed: int,
+        max_num_seqs: int,
+        timeout_s: float,
+    ) -> None:
+        self._engines = list(engines)
+        self._group_size, self._sampling, self._seed, self._timeout_s = group_size, sampling, seed, timeout_s
+        self._slots = len(self._engines) * math.ceil(max_num_seqs / group_size)
+        self._tokens_in_flight = [0] * len(self._engines)
+        self._version: WeightVersion | None = None
+
+    async def sample(self, prompts_P: Sequence[Prompt], *, step: int) -> list[Group]:
+        """Groups in the order of `prompts_P`. Raises EngineError: an engine failed, hung or had other weights."""
+        free = asyncio.Semaphore(self._slots)
+        try:
+            async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as tasks:
+                groups = [
+                    tasks.create_task(self._one_group(prompt, derive_seed(self._seed, "rollout", step, place), free))
+                    for place, prompt in enumerate(prompts_P)
+                ]
+        except TimeoutError:
+            raise EngineError(
+                f"sampling step {step} took longer than rollout.request_timeout_s={self._timeout_s:g} s"
+            ) from None
+        except BaseExceptionGroup as failures:  # the first failure cancelled the rest
+            raise failures.exceptions[0] from None
+        return [task.result() for task in groups]
+
+    async def load_adapter(self, adapter: Adapter) -> list[WeightVersion]:
+        echoes = await asyncio.gather(*(engine.load_adapter(adapter) for engine in self._engines))
+        self._version = adapter.version
+        return echoes
+
+    async def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[list[float]]:
+        return await asyncio.gather(*(engine.score(token_ids, num_prompt=num_prompt) for engine in self._engines))
+
+    async def _one_group(self, prompt: Prompt, seed: int, free: asyncio.Semaphore) -> Group:
+        cost = len(prompt.token_ids) + self._group_size * self._sampling.max_tokens
+        async with free:
+            number = min(range(len(self._engines)), key=self._tokens_in_flight.__getitem__)
+            self._tokens_in_flight[number] += cost
+            try:
+                completions = await self._engines[number].generate(
+                    prompt.token_ids, n=self._group_size, sampling=self._sampling, seed=seed
+                )
+            finally:
+                self._tokens_in_flight[number] -= cost
+        for completion in completions:
+            self._check(completion)
+        if len(completions) != self._group_size:
+            raise EngineError(f"a group of {len(completions)} completions came back, {self._group_size} were asked for")
+        return Group(prompt=prompt, completions=tuple(completions))
+
+    def _check(self, completion: Completion) -> None:
+        where = f"engine {completion.engine_id}, seed {completion.seed}"
+        if completion.finish is Finish.ABORT or not completion.token_ids:
+            raise EngineError(f"{where}: empty or aborted completion")
+        if len(completion.token_ids) != len(completion.sampler_logprobs):
+            raise EngineError(f"{where}: tokens and log-probs differ in number")
+        if not all(-math.inf < logprob <= 0 for logprob in completion.sampler_logprobs):
+            raise EngineError(f"{where}: a sampled token has a log-prob that is not a finite number <= 0")
+        if completion.version != self._version:
+            raise EngineError(f"{where}: sampled from {completion.version}, but {self._version} was loaded")
