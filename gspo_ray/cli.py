@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from gspo_ray import __version__
 from gspo_ray.config_io import dump_config, load_config
@@ -13,16 +14,15 @@ from gspo_ray.errors import ConfigError, GspoRayError, UserError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 done, 1 the run failed, 2 something that the message tells how to mend, 128 + n signal n."""
-    parser = _parser()
-    args, rest = parser.parse_known_args(argv)
     try:
+        args, rest = _parser().parse_known_args(argv)
         if args.command == "model":
             if rest:
                 raise ConfigError(f"unexpected argument {rest[0]!r}")
             return _model(args.name)
         return _train(args, rest)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_one_line(error)}", file=sys.stderr)
         return 2
     except GspoRayError as error:
         print(f"the run failed: {error}", file=sys.stderr)
@@ -32,8 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _one_line(error: Exception) -> str:
+    """Messages of libraries inside ours come with line breaks."""
+    return " ".join(str(error).split())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see {self.prog} --help)")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gspo-ray", description=__doc__)
+    parser = _Parser(prog="gspo-ray", description="Train LoRA adapters with GSPO on a Ray cluster or one machine.")
     parser.add_argument("--version", action="version", version=f"gspo-ray {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser(

@@ -5,16 +5,23 @@ Classes elsewhere receive the sub-config or the plain values that they need, nev
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that vLLM takes for max_lora_rank
 BOX_INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name and cls.model_fields[info.field_name].annotation is not bool:
+            raise ValueError("Input should not be true or false")
+        return value
 
 
 class LoraConfig(_Section):
@@ -27,12 +34,14 @@ class LoraConfig(_Section):
 
     @model_validator(mode="after")
     def _engine_can_serve(self) -> Self:
-        served = {"lm_head", "embed_tokens"}.intersection(
-            [self.target_modules] if isinstance(self.target_modules, str) else self.target_modules
-        )
-        if served:
+        names = [self.target_modules] if isinstance(self.target_modules, str) else self.target_modules
+        if not any(names):
+            raise ValueError("model.lora.target_modules is empty: there would be nothing to train. Use all-linear.")
+        # Anywhere in the name: "model.lm_head" and regular expressions adapt it too.
+        tied = [name for name in names if "lm_head" in name or "embed_tokens" in name]
+        if tied:
             raise ValueError(
-                f"model.lora.target_modules has {sorted(served)}: with tied embeddings PEFT and vLLM disagree "
+                f"model.lora.target_modules has {tied}: with tied embeddings PEFT and vLLM disagree "
                 "on what is adapted. Use the attention and MLP projections, or all-linear."
             )
         if self.rank > VLLM_LORA_RANKS[-1]:
@@ -96,6 +105,11 @@ class DataConfig(_Section):
     def _has_a_file(self) -> Self:
         if self.source != "additions" and not self.path:
             raise ValueError(f"data.source is {self.source!r}, which reads a file: set data.path")
+        if self.source == "additions" and self.path:
+            raise ValueError(
+                f"data.path is {self.path!r}, but data.source is 'additions', which reads no file: "
+                "set data.source to what the file holds (gsm8k, dapo, jsonl, parquet), or remove data.path"
+            )
         return self
 
 
@@ -139,9 +153,10 @@ class RolloutConfig(_Section):
             raise ValueError("rollout.top_k is 0; use -1 to switch it off or a positive number")
         if (self.top_p < 1 or self.top_k > 0) and not self.allow_truncated_distribution:
             raise ValueError(
-                f"rollout.top_p={self.top_p} / top_k={self.top_k} truncate the distribution: the sampler's log-probs "
-                "are renormalised over the kept tokens, the learner's are not, and every importance ratio is biased "
-                "by the lost mass. Use top_p=1, top_k=-1, or set rollout.allow_truncated_distribution=true knowingly."
+                f"rollout.top_p={self.top_p} / rollout.top_k={self.top_k} truncate the distribution: the "
+                "sampler's log-probs are renormalised over the kept tokens, the learner's are not, and every "
+                "importance ratio is biased by the lost mass. Use top_p=1, top_k=-1, or set "
+                "rollout.allow_truncated_distribution=true knowingly."
             )
         return self
 
@@ -167,6 +182,8 @@ class AlgoConfig(_Section):
 
 class LearnerConfig(_Section):
     learning_rate: float = Field(4e-5, gt=0)
+    lr_schedule: Literal["constant", "linear"] = "constant"
+    """`linear`: from learning_rate in step 1 down to learning_rate / steps in the last; no hidden state."""
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)
     adam_eps: float = Field(1e-8, gt=0)
@@ -230,10 +247,13 @@ class RunConfig(_Section):
         if self.algo.num_minibatches > self.data.problems_per_step:
             raise ValueError(
                 f"algo.num_minibatches is {self.algo.num_minibatches} but a step has only "
-                f"{self.data.problems_per_step} groups (data.problems_per_step), and groups stay whole"
+                f"{self.data.problems_per_step} groups (data.problems_per_step), and groups stay whole. "
+                "Lower the first or raise the second."
             )
         if "://" in self.storage_path:
-            raise ValueError(f"storage_path {self.storage_path!r} is a URL; only folders are supported so far")
+            raise ValueError(
+                f"storage_path {self.storage_path!r} is a URL; only folders are supported so far. Name a folder."
+            )
         if self.cluster.device == "cpu" and self.rollout.engine.tensor_parallel_size > 1:
             raise ValueError("rollout.engine.tensor_parallel_size above 1 needs cluster.device=cuda")
         return self

@@ -31,8 +31,10 @@ def load_inputs(config: RunConfig) -> RunInputs:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_path, revision=config.model.revision)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"the tokenizer of {config.model.path!r} cannot be loaded: {error}") from error
+    except Exception as error:  # of damaged files the library raises KeyError, and a bare Exception
+        raise ModelError(
+            f"the tokenizer of model.path {config.model.path!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     prompts = build_prompts(
         load_problems(config.data),
         PromptBuilder(tokenizer, config.data.prompt),
@@ -40,8 +42,8 @@ def load_inputs(config: RunConfig) -> RunInputs:
     )
     shortest = min(prompts.prompts, key=lambda prompt: len(prompt.token_ids))
     reply = tokenizer.encode(f"The answer is \\boxed{{{shortest.problem.answer}}}.", add_special_tokens=False)
-    # Scoring generates one token more, which must fit as well.
-    reply = reply[: max(1, config.rollout.max_tokens - 1)]
+    reply = reply[: config.rollout.max_tokens - 1]  # scoring generates one token more, which must fit as well
+    num_prompt = len(shortest.token_ids) - (0 if reply else 1)
     tolerance = config.rollout.probe_tolerance or DEFAULT_TOLERANCE[config.model.dtype]
-    probe = AdapterProbe((*shortest.token_ids, *reply), len(shortest.token_ids), tolerance)
+    probe = AdapterProbe((*shortest.token_ids, *reply), num_prompt, tolerance)
     return RunInputs(prompts=prompts, probe=probe)

@@ -6,6 +6,7 @@ names do not fit loads without a word, and so does an id that the engine already
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class AdapterProbe:
         worst = max(range(len(gaps)), key=gaps.__getitem__)
         previous, self._previous = self._previous, wanted
         stale = _mean_gap(previous, scores[worst]) if previous is not None else float("inf")
-        if not gaps[worst] <= self.tolerance:  # also catches NaN
+        if gaps[worst] > self.tolerance:
             raise EngineError(
                 f"engine {worst} does not sample from {adapter.version.name}: on the probe completion its mean "
                 f"log-prob is {statistics.fmean(scores[worst]):.5f}, the learner's {statistics.fmean(wanted):.5f}; "
@@ -61,4 +62,5 @@ class AdapterProbe:
 
 
 def _mean_gap(left: Sequence[float], right: Sequence[float]) -> float:
-    return statistics.fmean(abs(a - b) for a, b in zip(left, right, strict=True))
+    gap = statistics.fmean(abs(a - b) for a, b in zip(left, right, strict=True))
+    return math.inf if math.isnan(gap) else gap  # NaN compares as smaller than nothing: max() would overlook it

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from gspo_ray.checkpoint import complete_checkpoints
 from gspo_ray.config import RunConfig
 from gspo_ray.config_io import dump_config, flatten, load_config
-from gspo_ray.errors import CheckpointError
+from gspo_ray.errors import CheckpointError, ConfigError
 
 # Changing these on resume would make the state of the run mean something else.
 _FIXED = ("seed", "model.", "data.", "rollout.group_size", "rollout.temperature", "algo.num_minibatches")
@@ -58,6 +59,8 @@ def create_run_dir(config: RunConfig) -> RunDir:
         except FileExistsError:
             number += 1
             continue
+        except OSError as error:
+            raise ConfigError(f"storage_path {root} cannot be written: {error.strerror} ({path})") from error
         (path / "checkpoints").mkdir()
         run_dir = RunDir(path)
         run_dir.write_config(config)
@@ -70,13 +73,23 @@ def find_run_dir(config: RunConfig, where: str) -> RunDir:
     Raises CheckpointError when there is none, or when the config asks for another experiment than the one saved.
     """
     root = Path(config.storage_path).expanduser().resolve()
-    candidates = sorted(root.glob(f"{config.name}-*"), reverse=True) if where == "latest" else [Path(where).resolve()]
-    for path in candidates:
+    latest = where == "latest"
+    for path in _newest_first(root, config.name) if latest else [Path(where).expanduser().resolve()]:
         if complete_checkpoints(path / "checkpoints"):
             _refuse_other_experiment(path, config)
             return RunDir(path)
-    what = f"no run named {config.name!r} under {root}" if where == "latest" else f"{where}"
-    raise CheckpointError(f"{what} has a complete checkpoint to resume from")
+    if latest:
+        raise CheckpointError(f"no run named {config.name!r} under {root} has a complete checkpoint to resume from")
+    raise CheckpointError(f"{where} has no complete checkpoint to resume from. Name a run folder of storage_path.")
+
+
+def _newest_first(root: Path, name: str) -> list[Path]:
+    """Runs of exactly this name: those of demo-s1 are none of demo's."""
+    found = []
+    for path in root.glob(f"{name}-*"):
+        if match := re.fullmatch(re.escape(name) + r"-(\d{8}-\d{6})(?:-(\d+))?", path.name):
+            found.append((match[1], int(match[2] or 0), path))
+    return [path for *_, path in sorted(found, reverse=True)]
 
 
 def _refuse_other_experiment(path: Path, config: RunConfig) -> None:

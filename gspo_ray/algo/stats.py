@@ -23,6 +23,7 @@ class SequenceStats:
 class UpdateStats:
     loss: float
     grad_norm: float  # before clipping
+    learning_rate: float
     updated: bool  # False: nothing to train on, or refused
     nonfinite: tuple[str, ...]  # parameters whose gradient was not finite; then the update was refused
     num_sequences: int  # the divisor

@@ -32,9 +32,11 @@ class LoraLearner:
         algo: AlgoConfig,
         learner: LearnerConfig,
         temperature: float,
+        total_steps: int,
         device: str,
         seed: int,
     ) -> None:
+        self._total_steps = total_steps
         self._algo, self._config, self._temperature, self._device = algo, learner, temperature, device
         self._model = build_policy(
             model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
@@ -81,12 +83,15 @@ class LoraLearner:
         if sequences:
             grad_norm, nonfinite = self._clip_gradients()
             if not nonfinite:
+                for group in self._optimizer.param_groups:
+                    group["lr"] = self._learning_rate(step)
                 self._optimizer.step()
                 self._version_step, updated = step, True
             self._optimizer.zero_grad(set_to_none=True)
         return UpdateStats(
             loss=loss,
             grad_norm=grad_norm,
+            learning_rate=self._learning_rate(step),
             updated=updated,
             nonfinite=nonfinite,
             num_sequences=minibatch.num_sequences,
@@ -114,7 +119,14 @@ class LoraLearner:
     def load_state(self, state: LearnerState) -> None:
         import_adapter(self._model, state.adapter)
         self._optimizer.load_state_dict(torch.load(io.BytesIO(state.optimizer), weights_only=True))
+        for group in self._optimizer.param_groups:
+            group.update(self._optimizer.defaults)  # learning rate and the like: as configured now, not as saved
         self._version_step = state.adapter.version.step
+
+    def _learning_rate(self, step: int) -> float:
+        if self._config.lr_schedule == "constant":
+            return self._config.learning_rate
+        return self._config.learning_rate * (1 - (step - 1) / self._total_steps)
 
     def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
         for rows_R in batch.micro_batches(self._config.micro_batch_tokens):
@@ -162,10 +174,11 @@ class LoraLearner:
         return token_logprobs(rows, chosen_RT, temperature=self._temperature)
 
     def _clip_gradients(self) -> tuple[float, tuple[str, ...]]:
-        norm = torch.nn.utils.clip_grad_norm_(
-            self._trainable.values(), self._config.max_grad_norm or float("inf"), foreach=True
-        )
-        if bool(norm.isfinite()):
+        parameters = list(self._trainable.values())
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+        if bool(norm.isfinite()):  # else clipping would write NaN into every gradient and hide which one it was
+            if self._config.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(parameters, self._config.max_grad_norm, norm, foreach=True)
             return float(norm), ()
         broken = [n for n, p in self._trainable.items() if p.grad is not None and not bool(p.grad.isfinite().all())]
         return float(norm), tuple(broken) or ("gradient norm",)

@@ -16,8 +16,9 @@ def build_policy(
 ) -> PeftModel:
     """Base weights in `config.dtype`, LoRA weights in float32, initialised from `seed` alone.
 
-    Returned in eval mode (dropout off: the ratio compares the same function), or in train mode when checkpointing
-    asks for it. Raises ModelError when the model cannot be loaded or has no layer to adapt.
+    Returned in eval mode (dropout off: the ratio compares the same function); with checkpointing the checkpointed
+    layers alone, not what is in them, are flagged as training.
+    Raises ModelError when the model cannot be loaded or has no layer to adapt.
     """
     try:
         base = AutoModelForCausalLM.from_pretrained(
@@ -44,7 +45,9 @@ def build_policy(
     if gradient_checkpointing:
         # Non-reentrant: with frozen embeddings the reentrant kind gives no gradient at all, silently.
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.train()
-    else:
-        model.eval()
+    model.eval()
+    for module in model.modules():
+        # transformers checkpoints a layer when it is enabled and the layer is training; train() would reach the
+        # dropout inside as well.
+        module.training = bool(getattr(module, "gradient_checkpointing", False))
     return model

@@ -21,8 +21,7 @@ def export_adapter(model: PeftModel, *, step: int) -> Adapter:
     vLLM takes a NaN adapter without a word and then emits token 0; such an adapter must never leave the learner.
     """
     tensors = {
-        name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in get_peft_model_state_dict(model).items()
+        name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in _state_dict(model).items()
     }
     broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     if broken:
@@ -36,12 +35,17 @@ def import_adapter(model: PeftModel, adapter: Adapter) -> None:
     """Put the weights back. Raises CheckpointError when they are damaged or belong to another model or rank."""
     if hashlib.sha256(adapter.payload).hexdigest() != adapter.version.sha256:
         raise CheckpointError(f"the adapter of step {adapter.version.step} is damaged: its sha256 does not match")
-    saved, present = load(adapter.payload), get_peft_model_state_dict(model)
+    saved, present = load(adapter.payload), _state_dict(model)
     if {name: t.shape for name, t in saved.items()} != {name: t.shape for name, t in present.items()}:
         raise CheckpointError(
             f"the adapter of step {adapter.version.step} does not fit this model: other layers or another LoRA rank"
         )
     set_peft_model_state_dict(model, saved)
+
+
+def _state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
+    """Embeddings are never adapted; PEFT's "auto" looks for the base model's config, on the hub too, at every call."""
+    return get_peft_model_state_dict(model, save_embedding_layers=False)
 
 
 def _peft_config_json(model: PeftModel) -> str:
@@ -52,5 +56,6 @@ def _peft_config_json(model: PeftModel) -> str:
         config.save_pretrained(directory)
         config.inference_mode = inference_mode
         tree = json.loads((Path(directory) / "adapter_config.json").read_text(encoding="utf-8"))
-    tree["target_modules"] = sorted(tree["target_modules"])  # PEFT writes a set, whose order changes from run to run
+    if isinstance(tree["target_modules"], list):  # a set in PEFT, whose order changes from run to run; or a pattern
+        tree["target_modules"] = sorted(tree["target_modules"])
     return json.dumps(tree, indent=2, sort_keys=True)

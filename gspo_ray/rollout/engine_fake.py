@@ -35,13 +35,14 @@ class FakeEngine:
         completions = []
         for index in range(n):
             text, ids = self._script(prompt_ids, seed + index)
+            finish = Finish.STOP if len(ids) <= sampling.max_tokens else Finish.LENGTH
             ids = ids[: sampling.max_tokens]
             completions.append(
                 Completion(
                     token_ids=tuple(ids),
                     sampler_logprobs=(-0.5,) * len(ids),
                     text=text,
-                    finish=Finish.STOP,
+                    finish=finish,
                     version=version,
                     engine_id=self._engine_id,
                     seed=seed + index,

@@ -170,6 +170,8 @@ class VllmEngine:
             prompt = TokensPrompt(prompt_token_ids=list(prompt_ids))
             async for output in self._llm.generate(prompt, params, request_id, lora_request=lora):
                 last = output
+        except Exception as error:  # a dead engine raises a different class at every layer
+            raise EngineError(f"engine {self._engine_id} failed: {error}") from error
         finally:
             self._in_flight[lora.lora_int_id] -= 1
         if last is None or not last.finished:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from gspo_ray.errors import EngineError
+from gspo_ray.errors import EngineError, GspoRayError
 from gspo_ray.interfaces import InferenceEngine
 from gspo_ray.seeding import derive_seed
 from gspo_ray.types import Adapter, Completion, Finish, Group, Prompt, SamplingParams, WeightVersion
@@ -49,7 +49,10 @@ class GroupSampler:
                 f"sampling step {step} took longer than rollout.request_timeout_s={self._timeout_s:g} s"
             ) from None
         except BaseExceptionGroup as failures:  # the first failure cancelled the rest
-            raise failures.exceptions[0] from None
+            first = failures.exceptions[0]
+            if isinstance(first, GspoRayError) or not isinstance(first, Exception):
+                raise first from None
+            raise EngineError(f"an engine failed in step {step}: {type(first).__name__}: {first}") from first
         return [task.result() for task in groups]
 
     async def load_adapter(self, adapter: Adapter) -> list[WeightVersion]:

@@ -37,6 +37,7 @@ METRICS: dict[str, str] = {
     "learner/updates": "optimizer updates of the step (0: every group was degenerate)",
     "learner/nonfinite_updates": "updates refused because a gradient was not finite; the adapter is untouched",
     "learner/grad_norm": "gradient norm before clipping, mean over updates",
+    "learner/learning_rate": "learning rate of the step",
     "learner/trained_sequences": "sequences with a non-zero advantage, the only ones computed",
     "learner/tokens": "real (unpadded) tokens that went through forward and backward",
     "learner/tokens_per_s": "learner/tokens over the seconds of the update",

@@ -97,6 +97,7 @@ def _updates(updates: Sequence[UpdateStats], sequences: Sequence[SequenceStats])
     values = {
         "learner/updates": float(sum(update.updated for update in updates)),
         "learner/nonfinite_updates": float(sum(bool(update.nonfinite) for update in updates)),
+        "learner/learning_rate": updates[-1].learning_rate,
         "learner/trained_sequences": float(len(sequences)),
         "learner/tokens": float(sum(update.tokens for update in updates)),
     }

@@ -1,0 +1,41 @@
+"""Joining a Ray cluster, or starting one on this machine for the length of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import ray
+
+from gspo_ray.errors import ResourceError
+
+# Set in the driver, these do not reach actors by themselves.
+_FORWARDED = ("HF_", "MLFLOW_", "VLLM_", "NCCL_", "GSPO_RAY_", "TOKENIZERS_PARALLELISM")
+
+
+@contextmanager
+def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterator[bool]:
+    """`address`, else RAY_ADDRESS (set under `ray job submit`), else a new local cluster that ends with the run.
+
+    Yields whether the cluster may still grow. Raises ResourceError when nothing answers at the address.
+    """
+    address = address or os.environ.get("RAY_ADDRESS")
+    say(f"Joining the Ray cluster at {address} ..." if address else "Starting a local Ray cluster ...")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; silences a warning an actor
+    try:
+        ray.init(
+            address=address or "local",
+            runtime_env={"env_vars": {k: v for k, v in os.environ.items() if k.startswith(_FORWARDED)}},
+            log_to_driver=False,
+            include_dashboard=None if address else False,
+            # A local cluster's own warnings (its access token) concern nobody.
+            logging_level=logging.WARNING if address else logging.ERROR,
+        )
+    except ConnectionError as error:
+        raise ResourceError(f"no Ray cluster answers at {address} (cluster.address or RAY_ADDRESS): {error}") from None
+    try:
+        yield address is not None
+    finally:
+        ray.shutdown()

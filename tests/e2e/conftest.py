@@ -1,0 +1,58 @@
+"""Runs the command line as a user does, in a process of its own, and finds everything it left behind."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Cli:
+    """`gspo-ray` with a mark in its environment, which every process it starts inherits."""
+
+    def __init__(self, log: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        self.log = log
+
+    def start(self, *words: str) -> subprocess.Popen:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"GSPO_RAY_TEST_MARK": self.mark}
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "gspo_ray.cli", *words], env=env, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def run(self, *words: str, timeout_s: float = 540) -> int:
+        process = self.start(*words)
+        try:
+            return process.wait(timeout_s)
+        finally:
+            process.kill()
+
+    def left_behind(self, patience_s: float = 15) -> list[str]:
+        """Command lines of marked processes that still live after a moment's patience."""
+        deadline = time.monotonic() + patience_s
+        while (alive := self._marked()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        return alive
+
+    def _marked(self) -> list[str]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                marked = process.environ().get("GSPO_RAY_TEST_MARK") == self.mark
+                if marked and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline()))
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue  # ended meanwhile, or another user's
+        return found
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Cli:
+    return Cli(tmp_path_factory.mktemp("cli") / "output.log")

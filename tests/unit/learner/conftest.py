@@ -1,0 +1,83 @@
+"""A Llama small enough for milliseconds, and learners on it."""
+
+import pytest
+import torch
+
+from gspo_ray.config import AlgoConfig, LearnerConfig, LoraConfig, ModelConfig
+from gspo_ray.learner.learner import LoraLearner
+
+VOCABULARY = 64
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_threads():
+    """Kernels this small gain nothing from threads, and the machine may be busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def save_tiny_llama(folder, **config):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                hidden_size=32,
+                intermediate_size=48,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                vocab_size=VOCABULARY,
+                max_position_embeddings=512,
+                tie_word_embeddings=True,
+                initializer_range=0.2,  # far from uniform, so that every gradient is felt
+                **config,
+            )
+        )
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory):
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny-llama"))
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_with_dropout(tmp_path_factory):
+    return save_tiny_llama(tmp_path_factory.mktemp("tiny-llama-dropout"), attention_dropout=0.5)
+
+
+@pytest.fixture(scope="session")
+def make_learner(tiny_llama):
+    def make(
+        path=tiny_llama,
+        *,
+        seed=0,
+        rank=4,
+        alpha=8.0,
+        target_modules="all-linear",
+        dtype="float32",
+        temperature=1.0,
+        num_minibatches=1,
+        old_logprobs="learner",
+        **learner,
+    ):
+        """adam_eps = 1 makes the first update g / (|g| + 1): comparable to rounding, unlike Adam's near-sign."""
+        settings = {"learning_rate": 1.0, "adam_eps": 1.0, "max_grad_norm": None} | learner
+        return LoraLearner(
+            path,
+            model=ModelConfig(
+                path=path, dtype=dtype, lora=LoraConfig(rank=rank, alpha=alpha, target_modules=target_modules)
+            ),
+            algo=AlgoConfig(num_minibatches=num_minibatches, old_logprobs=old_logprobs),
+            learner=LearnerConfig(**settings),
+            temperature=temperature,
+            device="cpu",
+            seed=seed,
+        )
+
+    return make

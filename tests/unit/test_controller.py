@@ -1,0 +1,338 @@
+"""The loop with parts that are made of plain arithmetic: what it pushes, saves, skips, and how it goes on."""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from gspo_ray.algo.stats import SequenceStats, UpdateStats
+from gspo_ray.config import AlgoConfig
+from gspo_ray.controller import Controller
+from gspo_ray.data.stream import ProblemStream
+from gspo_ray.errors import EngineError
+from gspo_ray.probe import AdapterProbe
+from gspo_ray.rollout.engine_fake import FakeEngine
+from gspo_ray.rollout.sampler import GroupSampler
+from gspo_ray.tracking.metrics import METRICS
+from gspo_ray.types import Adapter, LearnerState, RunState, SamplingParams, WeightVersion
+from tests.unit.factories import make_prompt, make_verdict
+
+SEED = 3
+
+
+class FakeLearner:
+    """Its "weights" are a hash chained over every mini-batch that moved them: equal only after equal histories."""
+
+    def __init__(self):
+        self.weights, self.version_step = b"initial", 0
+        self.filled = 0
+        self.batches = []
+        self.score_value = -0.5
+        self.refuse = False
+
+    async def fill_old_logprobs(self, batch):
+        self.filled += 1
+        return replace(batch, old_logprobs_BT=torch.zeros_like(batch.sampler_logprobs_BT))
+
+    async def step(self, minibatch, *, step):
+        self.batches.append((step, minibatch))
+        rows = minibatch.active_rows.tolist()
+        updated = bool(rows) and not self.refuse
+        if updated:
+            seen = (self.weights, step, minibatch.token_ids_BL.tolist(), minibatch.advantages_B.tolist())
+            self.weights, self.version_step = hashlib.sha256(repr(seen).encode()).digest(), step
+        return UpdateStats(
+            loss=0.1,
+            grad_norm=1.0,
+            updated=updated,
+            nonfinite=("layer.lora_B",) if rows and self.refuse else (),
+            num_sequences=minibatch.num_sequences,
+            sequences=tuple(
+                SequenceStats(
+                    row=row,
+                    advantage=float(minibatch.advantages_B[row]),
+                    log_ratio=0.0,
+                    clipped=False,
+                    mismatch_log_ratio=0.0,
+                    token_abs_diff_sum=0.0,
+                    token_abs_diff_max=0.0,
+                    num_tokens=int(minibatch.completion_lens_B[row]),
+                )
+                for row in rows
+            ),
+            tokens=10 * len(rows),
+            seconds=0.5,
+        )
+
+    async def score(self, token_ids, *, num_prompt):
+        return [self.score_value] * (len(token_ids) - num_prompt)
+
+    async def export_adapter(self):
+        version = WeightVersion(step=self.version_step, sha256=hashlib.sha256(self.weights).hexdigest())
+        return Adapter(version=version, payload=self.weights, peft_config="{}")
+
+    async def export_state(self):
+        return LearnerState(adapter=await self.export_adapter(), optimizer=b"moments")
+
+    async def load_state(self, state):
+        self.weights, self.version_step = state.adapter.payload, state.adapter.version.step
+
+
+class ScriptedVerifier:
+    """Pays by `script(step, sample)`; the step is counted from `first_step`."""
+
+    def __init__(self, script, first_step=1):
+        self._script, self._step = script, first_step
+
+    async def score(self, groups_P):
+        step, self._step = self._step, self._step + 1
+        return [
+            replace(g, verdicts=tuple(make_verdict(self._script(step, i)) for i in range(len(g.completions))))
+            for g in groups_P
+        ]
+
+
+def first_is_right(step, sample):
+    return float(sample == 0)
+
+
+@dataclass
+class RecordingTracker:
+    steps: list = field(default_factory=list)
+    rollouts: list = field(default_factory=list)
+
+    def log_config(self, config): ...
+
+    def log_step(self, metrics):
+        self.steps.append(metrics)
+
+    def log_rollouts(self, step, groups_P):
+        self.rollouts.append((step, list(groups_P)))
+
+    def log_checkpoint(self, state, path): ...
+
+    def close(self, status): ...
+
+
+class Run:
+    """A controller and everything that it holds."""
+
+    def __init__(
+        self,
+        *,
+        total_steps=4,
+        checkpoint_every=0,
+        script=first_is_right,
+        state=None,
+        learner_state=None,
+        engines=None,
+        algo=None,
+        problems_per_step=3,
+    ):
+        state = state or RunState(seed=SEED)
+        self.learner = FakeLearner()
+        if learner_state is not None:
+            asyncio.run(self.learner.load_state(learner_state))
+        self.engines = engines or [FakeEngine("fake-0"), FakeEngine("fake-1")]
+        self.tracker = RecordingTracker()
+        self.saved: list[tuple[RunState, LearnerState]] = []
+
+        async def save(state):
+            self.saved.append((state, await self.learner.export_state()))
+
+        async def measure():
+            return {"memory/driver_mib": 1.0}
+
+        prompts = [make_prompt(f"p{i}", (1, 2, 10 + i)) for i in range(7)]  # 3 a step: passes do not end with steps
+        self.controller = Controller(
+            problems=ProblemStream(prompts, seed=SEED, shuffle=True, problems_seen=state.problems_seen),
+            sampler=GroupSampler(
+                self.engines,
+                group_size=2,
+                sampling=SamplingParams(max_tokens=8),
+                seed=SEED,
+                max_num_seqs=8,
+                timeout_s=20.0,
+            ),
+            verifier=ScriptedVerifier(script, first_step=state.step + 1),
+            learner=self.learner,
+            tracker=self.tracker,
+            probe=AdapterProbe(token_ids=(1, 2, 3, 4), num_prompt=2, tolerance=1e-3),
+            algo=algo or AlgoConfig(),
+            problems_per_step=problems_per_step,
+            total_steps=total_steps,
+            checkpoint_every=checkpoint_every,
+            save=save,
+            measure=measure,
+            state=state,
+        )
+
+    def go(self):
+        self.final = asyncio.run(self.controller.run())
+        return self
+
+    def drawn(self):
+        """What was sampled, by step: problem, seed, tokens and the weights that drew them."""
+        return {
+            step: [(g.prompt.problem.problem_id, c.seed, c.token_ids, c.version) for g in groups for c in g.completions]
+            for step, groups in self.tracker.rollouts
+        }
+
+
+def test_every_step_ends_with_the_new_adapter_in_every_engine():
+    run = Run(total_steps=3).go()
+    for engine in run.engines:
+        assert [version.step for version in engine.loaded] == [0, 1, 2, 3]
+        assert len({version.sha256 for version in engine.loaded}) == 4
+    assert run.final.version == run.engines[0].loaded[-1]
+    assert [metrics.values["sync/version"] for metrics in run.tracker.steps] == [1.0, 2.0, 3.0]
+
+
+def test_what_a_step_samples_comes_from_the_weights_of_the_step_before():
+    run = Run(total_steps=3).go()
+    # B61: staleness is exactly 0 in every record
+    assert {step: {v.step for *_, v in items} for step, items in run.drawn().items()} == {1: {0}, 2: {1}, 3: {2}}
+    assert all(not bool(batch.policy_age_B.any()) for _, batch in run.learner.batches)
+
+
+def test_groups_rewards_and_steps_reach_the_learner_as_they_are():
+    run = Run(total_steps=2).go()
+    (step, batch), _ = run.learner.batches
+    assert step == 1
+    # rewards 1, 0 in each of 3 groups of 2: +-0.70711 (ddof 1)
+    assert batch.advantages_B.tolist() == pytest.approx([0.707107, -0.707107] * 3, abs=1e-5)
+    assert batch.num_sequences == 6
+    assert batch.group_B.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_every_number_is_logged_under_a_known_name_with_the_cursor():
+    run = Run(total_steps=2).go()
+    assert [metrics.step for metrics in run.tracker.steps] == [1, 2]
+    for number, metrics in enumerate(run.tracker.steps, start=1):
+        assert metrics.values.keys() <= METRICS.keys()
+        assert metrics.values["data/problems_seen"] == 3.0 * number
+        assert metrics.values["memory/driver_mib"] == 1.0
+        times = [metrics.values[f"time/{part}_s"] for part in ("rollout", "reward", "train", "sync")]
+        assert min(times) >= 0
+        assert sum(times) <= metrics.values["time/step_s"]
+    assert [step for step, _ in run.tracker.rollouts] == [1, 2]
+    assert all(group.verdicts for _, groups in run.tracker.rollouts for group in groups)
+
+
+@pytest.mark.parametrize(("reward", "words"), [(0.0, "too hard"), (1.0, "nothing left to learn")])
+def test_a_step_without_signal_pushes_nothing_says_so_and_goes_on(reward, words):
+    def script(step, sample):
+        return reward if step == 2 else first_is_right(step, sample)
+
+    run = Run(total_steps=3, script=script).go()
+    assert [version.step for version in run.engines[0].loaded] == [0, 1, 3]
+    before, quiet, after = run.tracker.steps
+    assert not before.notes
+    assert not after.notes
+    (note,) = quiet.notes
+    assert "No group has a learning signal" in note
+    assert words in note
+    assert "no new adapter is pushed" in note
+    assert quiet.values["sync/version"] == 1.0  # still that of step 1
+    assert quiet.values["learner/updates"] == 0.0
+    # Step 3 samples from the weights of step 1, which are the newest: not stale.
+    assert {v.step for *_, v in run.drawn()[3]} == {1}
+    assert all(not bool(batch.policy_age_B.any()) for _, batch in run.learner.batches)
+    assert run.final.step == 3
+    assert run.final.problems_seen == 9
+
+
+def test_a_refused_update_pushes_nothing_and_is_said():
+    run = Run(total_steps=2)
+    run.learner.refuse = True
+    run.go()
+    assert [version.step for version in run.engines[0].loaded] == [0]
+    assert all("Update refused" in metrics.notes[0] for metrics in run.tracker.steps)
+
+
+@pytest.mark.parametrize(
+    ("every", "total", "steps"), [(2, 5, [2, 4, 5]), (2, 4, [2, 4]), (0, 3, [3]), (1, 2, [1, 2]), (10, 3, [3])]
+)
+def test_checkpoints_are_saved_when_due_and_at_the_end(every, total, steps):
+    run = Run(total_steps=total, checkpoint_every=every).go()
+    assert [state.step for state, _ in run.saved] == steps
+    for state, learner_state in run.saved:
+        assert state.version == learner_state.adapter.version
+        assert state.problems_seen == 3 * state.step
+        assert state.seed == SEED
+        assert RunState.from_json(state.to_json()) == state
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4])
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(stop):
+    def script(step, sample):
+        return 0.0 if step == 3 else first_is_right(step, sample)  # a step without a push on the way
+
+    whole = Run(total_steps=6, checkpoint_every=1, script=script).go()
+    state, learner_state = whole.saved[stop - 1]
+    resumed = Run(total_steps=6, state=state, learner_state=learner_state, script=script).go()
+    assert resumed.drawn() == {step: items for step, items in whole.drawn().items() if step > stop}
+    assert resumed.final == whole.final
+    assert resumed.learner.weights == whole.learner.weights
+
+
+def test_the_first_version_after_a_resume_is_the_next_step_and_not_one():
+    # B59
+    run = Run(total_steps=20, checkpoint_every=20).go()
+    state, learner_state = run.saved[-1]
+    resumed = Run(total_steps=22, state=state, learner_state=learner_state).go()
+    assert [version.step for version in resumed.engines[0].loaded] == [20, 21, 22]
+    assert [metrics.step for metrics in resumed.tracker.steps] == [21, 22]
+
+
+def test_a_run_that_is_already_at_its_end_trains_nothing():
+    run = Run(total_steps=2, checkpoint_every=1).go()
+    state, learner_state = run.saved[-1]
+    again = Run(total_steps=2, state=state, learner_state=learner_state).go()
+    assert again.final == state
+    assert again.tracker.steps == []
+    assert again.saved == []
+    assert again.learner.batches == []
+
+
+def test_an_engine_that_disagrees_stops_the_run_before_anything_is_sampled():
+    run = Run()
+    run.learner.score_value = -0.75  # the fake engines say -0.5
+    with pytest.raises(EngineError, match=r"-0\.50000, the learner's -0\.75000.*2\.50e-01"):
+        run.go()
+    assert run.tracker.rollouts == []
+    assert run.saved == []
+
+
+def test_an_engine_that_fails_to_take_a_push_stops_the_run_at_that_step():
+    class Stuck(FakeEngine):
+        """B58: takes the first adapter and echoes it for ever."""
+
+        async def load_adapter(self, adapter):
+            echo = await super().load_adapter(adapter)
+            return self.loaded[0] if len(self.loaded) > 2 else echo
+
+    run = Run(engines=[FakeEngine("good"), Stuck("stuck")], checkpoint_every=1)
+    with pytest.raises(EngineError, match="engine 1 echoes"):
+        run.go()
+    # Step 1 arrived, step 2 did not: its checkpoint is the last.
+    assert [state.step for state, _ in run.saved] == [1]
+
+
+@pytest.mark.parametrize(
+    ("algo", "filled", "updates"),
+    [
+        (AlgoConfig(), 0, 1),
+        (AlgoConfig(num_minibatches=3), 2, 3),
+        (AlgoConfig(num_minibatches=3, old_logprobs="sampler"), 0, 3),
+    ],
+)
+def test_old_logprobs_are_computed_only_for_several_updates(algo, filled, updates):
+    run = Run(total_steps=2, algo=algo).go()
+    assert run.learner.filled == filled
+    assert [step for step, _ in run.learner.batches] == [1] * updates + [2] * updates
+    assert [batch.is_first_update for _, batch in run.learner.batches] == ([True] + [False] * (updates - 1)) * 2
+    # One push a step, whatever the number of updates
+    assert [version.step for version in run.engines[0].loaded] == [0, 1, 2]
