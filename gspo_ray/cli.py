@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from gspo_ray import __version__
 from gspo_ray.config_io import dump_config, load_config
 from gspo_ray.errors import ConfigError, GspoRayError, UserError
+
+LATEST = "latest"  # what --resume means without a folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,9 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--resume",
         nargs="?",
-        const="latest",
+        const=LATEST,
         metavar="RUN_DIR",
-        help="go on from the newest complete checkpoint of RUN_DIR, or of the newest run of this name",
+        help="go on from the newest complete checkpoint of RUN_DIR (its config is the default), or of the newest run "
+        "of this name",
     )
     model = commands.add_parser("model", help="put a demo model into the cache and print its folder")
     model.add_argument("name", help="smollm2-135m")
@@ -67,7 +71,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _train(args: argparse.Namespace, overrides: Sequence[str]) -> int:
-    config = load_config(args.config, overrides)
+    path = args.config
+    if path is None and args.resume not in (None, LATEST):
+        path = Path(args.resume) / "config.yaml"  # the run's own, flags on top
+    config = load_config(path, overrides)
     if args.dry_run:
         print(dump_config(config), end="")
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from gspo_ray.checkpoint import complete_checkpoints
+from gspo_ray.commands import typed
 from gspo_ray.config import RunConfig
 from gspo_ray.run_dir import RunDir
 from gspo_ray.tracking.console import ConsoleTracker
@@ -51,4 +52,4 @@ def finish(screen: ConsoleTracker, config: RunConfig, run_dir: RunDir, state: Ru
 
 
 def resume_command(run_dir: RunDir) -> str:
-    return f"gspo-ray train --config {run_dir.path / 'config.yaml'} --resume {run_dir.path}"
+    return typed(f"gspo-ray train --resume {run_dir.path}")

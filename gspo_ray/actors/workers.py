@@ -20,7 +20,7 @@ from gspo_ray.actors.rollout_actor import EngineFactory, RemoteRolloutActor
 from gspo_ray.config import LearnerConfig, RewardConfig
 from gspo_ray.errors import EngineError, LearnerError, RewardError
 
-CLOSE_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from gspo_ray.errors import EngineError, GspoRayError
 from gspo_ray.interfaces import InferenceEngine
 from gspo_ray.seeding import derive_seed
 from gspo_ray.types import Adapter, Completion, Finish, Group, Prompt, SamplingParams, WeightVersion
+
+T = TypeVar("T")
 
 
 class GroupSampler:
@@ -56,12 +59,20 @@ class GroupSampler:
         return [task.result() for task in groups]
 
     async def load_adapter(self, adapter: Adapter) -> list[WeightVersion]:
-        echoes = await asyncio.gather(*(engine.load_adapter(adapter) for engine in self._engines))
+        echoes = await self._from_all([engine.load_adapter(adapter) for engine in self._engines], "loading an adapter")
         self._version = adapter.version
         return echoes
 
     async def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[list[float]]:
-        return await asyncio.gather(*(engine.score(token_ids, num_prompt=num_prompt) for engine in self._engines))
+        scores = [engine.score(token_ids, num_prompt=num_prompt) for engine in self._engines]
+        return await self._from_all(scores, "scoring the probe")
+
+    async def _from_all(self, calls: Sequence[Awaitable[T]], doing: str) -> list[T]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.gather(*calls)
+        except TimeoutError:
+            raise EngineError(f"{doing} took longer than rollout.request_timeout_s={self._timeout_s:g} s") from None
 
     async def _one_group(self, prompt: Prompt, seed: int, free: asyncio.Semaphore) -> Group:
         cost = len(prompt.token_ids) + self._group_size * self._sampling.max_tokens

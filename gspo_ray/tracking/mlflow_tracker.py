@@ -26,6 +26,7 @@ from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH, MAX_PARAMS_TAGS_PER_BATCH  # noqa: E402
 
+from gspo_ray.commands import typed  # noqa: E402
 from gspo_ray.tracking.delivery import Delivery  # noqa: E402
 from gspo_ray.tracking.mlflow_store import artifact_location, make_sqlite_folder, quiet_logs  # noqa: E402
 from gspo_ray.tracking.mlflow_values import as_yaml, finite, flatten, rollout_table, shorten  # noqa: E402
@@ -103,7 +104,7 @@ class MlflowTracker:
     def how_to_open(self) -> str:
         """The address of the run, or the command that shows a local store."""
         if not self.uri.startswith("http"):
-            return f"mlflow ui --backend-store-uri {self.uri}"
+            return typed(f"mlflow ui --backend-store-uri {self.uri}")
         base = self.uri.rstrip("/")
         if self._opened.is_set():
             return f"{base}/#/experiments/{self._experiment_id}/runs/{self._open_id}"

@@ -52,7 +52,7 @@ def stopped(cli, storage):
 def finished(cli, storage, stopped):
     """The same run, resumed to step 3."""
     run_dir, _ = stopped
-    code = cli.run("train", "--config", str(run_dir / "config.yaml"), "--resume", str(run_dir), "--steps", "3")
+    code = cli.run("train", "--resume", str(run_dir), "--steps", "3")
     return run_dir, code
 
 
@@ -80,7 +80,7 @@ def test_sigterm_ends_the_run_in_order(cli, stopped):
     state, _ = load_checkpoint(complete_checkpoints(run_dir / "checkpoints")[-1])  # checks every sha256
     assert state.step >= 1
     output = cli.log.read_text()
-    assert "Stopped by SIGTERM. Go on with: gspo-ray train" in output
+    assert f"gspo-ray train --resume {run_dir}" in output
     assert "Traceback" not in output
 
 

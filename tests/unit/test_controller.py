@@ -46,6 +46,7 @@ class FakeLearner:
         return UpdateStats(
             loss=0.1,
             grad_norm=1.0,
+            learning_rate=1e-3,
             updated=updated,
             nonfinite=("layer.lora_B",) if rows and self.refuse else (),
             num_sequences=minibatch.num_sequences,

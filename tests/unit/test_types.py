@@ -79,6 +79,7 @@ EXAMPLES: list[Any] = [
     SEQUENCE,
     UpdateStats(
         loss=0.1,
+        learning_rate=1e-4,
         grad_norm=2.0,
         updated=True,
         nonfinite=("lora_A",),

@@ -64,10 +64,11 @@ def make_learner(tiny_llama):
         temperature=1.0,
         num_minibatches=1,
         old_logprobs="learner",
+        total_steps=100,
         **learner,
     ):
         """adam_eps = 1 makes the first update g / (|g| + 1): comparable to rounding, unlike Adam's near-sign."""
-        settings = {"learning_rate": 1.0, "adam_eps": 1.0, "max_grad_norm": None} | learner
+        settings = {"lr_schedule": "constant", "learning_rate": 1.0, "adam_eps": 1.0, "max_grad_norm": None} | learner
         return LoraLearner(
             path,
             model=ModelConfig(
@@ -76,6 +77,7 @@ def make_learner(tiny_llama):
             algo=AlgoConfig(num_minibatches=num_minibatches, old_logprobs=old_logprobs),
             learner=LearnerConfig(**settings),
             temperature=temperature,
+            total_steps=total_steps,
             device="cpu",
             seed=seed,
         )

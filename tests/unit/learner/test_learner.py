@@ -365,6 +365,25 @@ def test_a_learning_rate_changed_at_resume_is_used(make_learner):
     assert tenth == pytest.approx(moved / 10, rel=1e-2)
 
 
+def test_the_linear_schedule_falls_from_the_full_rate_to_a_share_of_one_step(make_learner):
+    # lr (1 - (step - 1) / 4) for steps 1 to 4; the step decides, so a resumed run is on the same line
+    learner = make_learner(lr_schedule="linear", learning_rate=0.8, total_steps=4)
+    rates = [learner.step(random_batch(1), step=step).learning_rate for step in (1, 2, 3, 4)]
+    assert rates == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    resumed = make_learner(lr_schedule="linear", learning_rate=0.8, total_steps=4)
+    resumed.load_state(learner.export_state())
+    assert resumed.step(random_batch(1), step=3).learning_rate == pytest.approx(0.4)
+
+
+def test_the_rate_of_the_schedule_is_the_one_applied(make_learner):
+    full, half = make_learner(), make_learner(lr_schedule="linear", total_steps=2)
+    start = full.export_adapter()
+    for learner in (full, half):
+        learner.step(random_batch(), step=2)  # half: 1 - (2 - 1) / 2
+    moved, halved = distance(start, full.export_adapter()), distance(start, half.export_adapter())
+    assert halved == pytest.approx(moved / 2, rel=1e-5)
+
+
 def test_the_adapter_is_a_function_of_the_seed_and_of_nothing_else(make_learner):
     torch.manual_seed(1)
     one = make_learner(seed=0)

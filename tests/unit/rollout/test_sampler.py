@@ -264,3 +264,16 @@ def test_after_a_failure_the_accounts_are_clean():
 def test_the_fake_engine_says_when_it_cut_a_completion():
     (group,) = sample(make_sampler([FakeEngine(script=lambda *_: ("long", [5] * 9))], max_tokens=4), make_prompts(1))
     assert {(len(c.token_ids), c.finish) for c in group.completions} == {(4, Finish.LENGTH)}
+
+
+def test_an_engine_that_hangs_while_loading_an_adapter_ends_the_run_with_the_key_that_sets_the_limit():
+    class HangingEngine(FakeEngine):
+        async def load_adapter(self, adapter):
+            await asyncio.sleep(60)
+
+    sampler = GroupSampler(
+        [HangingEngine()], group_size=2, sampling=SamplingParams(max_tokens=4), seed=0, max_num_seqs=8, timeout_s=0.1
+    )
+    adapter = Adapter(version=WeightVersion(step=1, sha256="x"), payload=b"", peft_config="{}")
+    with pytest.raises(EngineError, match=r"loading an adapter took longer than rollout\.request_timeout_s"):
+        asyncio.run(sampler.load_adapter(adapter))

@@ -29,6 +29,7 @@ def make_update(sequences=(), *, loss=0.0, norm=1.0, updated=True, nonfinite=(),
     return UpdateStats(
         loss=loss,
         grad_norm=norm,
+        learning_rate=2e-4,
         updated=updated,
         nonfinite=nonfinite,
         num_sequences=8,
@@ -93,6 +94,7 @@ def test_several_updates_are_pooled_over_sequences_and_averaged_over_updates():
     assert values["gspo/loss"] == pytest.approx(0.1)
     assert values["learner/grad_norm"] == 3.0
     assert values["learner/updates"] == 2.0
+    assert values["learner/learning_rate"] == 2e-4
     assert values["learner/tokens"] == 150.0
     assert values["learner/tokens_per_s"] == 50.0  # 150 tokens in 3 s
 
