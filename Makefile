@@ -19,7 +19,7 @@ setup: $(STAMP)
 # PyTorch's CPU builds live on PyTorch's own index; a machine that has the wheel in its pip find-links needs no index.
 $(STAMP): docker/requirements-cpu.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed: make PYTHON=python3.12"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --no-deps "$(TORCH)" 2>/dev/null || \
 	  $(BIN)/pip install -q --no-deps --extra-index-url https://download.pytorch.org/whl/cpu "$(TORCH)"
 	$(BIN)/pip install -q --no-deps -r docker/requirements-cpu.txt
@@ -45,6 +45,7 @@ format: setup
 	$(BIN)/ruff format .
 
 ui: setup
+	@mkdir -p $(RUNS)
 	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(RUNS)/mlflow.db --host 127.0.0.1 --port 5000
 
 clean:

@@ -72,8 +72,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _train(args: argparse.Namespace, overrides: Sequence[str]) -> int:
     path = args.config
-    if path is None and args.resume not in (None, LATEST):
-        path = Path(args.resume) / "config.yaml"  # the run's own, flags on top
+    if path is None and args.resume is not None and (own := Path(args.resume) / "config.yaml").exists():
+        path = own  # the run's config, flags on top
     config = load_config(path, overrides)
     if args.dry_run:
         print(dump_config(config), end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from gspo_ray.checkpoint import complete_checkpoints
 from gspo_ray.commands import typed
@@ -47,9 +48,17 @@ def finish(screen: ConsoleTracker, config: RunConfig, run_dir: RunDir, state: Ru
     screen.print_summary(
         f"Finished {run_dir.path.name}",
         fields={"adapter": str(adapter), "plot": str(run_dir.reward_plot), "mlflow": mlflow},
-        next_commands=[f"{resume_command(run_dir)} --steps {2 * config.steps}"],
+        next_commands=[f"{resume_command(run_dir)} --steps {2 * config.steps}{_same_rate(config)}"],
     )
 
 
 def resume_command(run_dir: RunDir) -> str:
-    return typed(f"gspo-ray train --resume {run_dir.path}")
+    return typed(f"gspo-ray train --resume {shlex.quote(str(run_dir.path))}")
+
+
+def _same_rate(config: RunConfig) -> str:
+    """A linear schedule over more steps would start again from a higher rate."""
+    if config.learner.lr_schedule == "constant":
+        return ""
+    rate = config.learner.learning_rate / config.steps
+    return f" --learner.lr_schedule constant --learner.learning_rate {rate:.2e}"

@@ -17,7 +17,6 @@ from gspo_ray.actors.placement import demand, reserve
 from gspo_ray.actors.workers import Workers, create_workers
 from gspo_ray.checkpoint import complete_checkpoints, load_checkpoint, save_checkpoint
 from gspo_ray.config import RunConfig
-from gspo_ray.config_io import flatten
 from gspo_ray.controller import Controller
 from gspo_ray.data.stream import ProblemStream
 from gspo_ray.errors import ConfigError
@@ -65,6 +64,7 @@ class _Job:
         self._run_dir: RunDir | None = None
         self._state = RunState(seed=config.seed)
         self._saved: LearnerState | None = None
+        self._over = False  # every step is done and saved: nothing left to stop
         self.killed_by: signal.Signals | None = None
         if resume is not None:
             self._run_dir = find_run_dir(config, resume)
@@ -108,13 +108,12 @@ class _Job:
         screen = ConsoleTracker(self._console, total_steps=config.steps, sample_every=config.tracking.sample_every)
         run_dir = self._run_dir = self._run_dir or create_run_dir(config)
         run_dir.write_config(config)
-        mlflow = _mlflow(config, run_dir, screen)
         local = LocalTracker(run_dir.path, resume_step=self._state.step)
+        mlflow = _mlflow(config, run_dir, screen)
         tracker = CompositeTracker([local, mlflow, screen], warn=screen.warn)
         status = "FAILED"
         try:
-            tracker.log_config(flatten(config))
-            mlflow.log_artifact(run_dir.path / "config.yaml")
+            tracker.log_config(config.model_dump(mode="json"))
             print_header(
                 screen,
                 config,
@@ -127,6 +126,7 @@ class _Job:
             if self._saved is not None:
                 await workers.learner.load_state(self._saved)
             state = await self._controller(inputs, workers, tracker, run_dir, mlflow).run()
+            self._over = True
             finish(screen, config, run_dir, state, mlflow=mlflow.how_to_open)
             mlflow.log_artifact(run_dir.reward_plot)
             status = "FINISHED"
@@ -134,7 +134,7 @@ class _Job:
             status = "KILLED"
             raise
         finally:
-            tracker.close(status)
+            await asyncio.to_thread(tracker.close, status)  # may wait for MLflow; signals must still be heard
 
     def _controller(
         self,
@@ -149,7 +149,7 @@ class _Job:
         async def save(state: RunState) -> None:
             learner_state = await workers.learner.export_state()
             path = save_checkpoint(run_dir.checkpoints, state, learner_state, keep=config.checkpoint.keep)
-            if (run_id := mlflow.run_id) is not None:
+            if (run_id := await asyncio.to_thread(lambda: mlflow.run_id)) is not None:
                 run_dir.remember_mlflow_run(run_id)
             tracker.log_checkpoint(state, str(path))
 
@@ -195,6 +195,9 @@ class _Job:
                 self.say("Second signal: leaving at once.", style="red")
                 os._exit(128 + number)
             self.killed_by = number
+            if self._over:
+                self.say(f"{number.name}: every step is done, only storing the results (again to leave at once) ...")
+                return
             self.say(f"{number.name}: ending the run in order (again to leave at once) ...", style="yellow")
             task.cancel()
 

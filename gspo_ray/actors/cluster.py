@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import ray
+from ray.exceptions import RayError
 
 from gspo_ray.errors import ResourceError
 
@@ -23,7 +24,8 @@ def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterat
     """
     address = address or os.environ.get("RAY_ADDRESS")
     say(f"Joining the Ray cluster at {address} ..." if address else "Starting a local Ray cluster ...")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default; silences a warning an actor
+    # A variable may come with the job and from here as well; Ray refuses that otherwise, even for equal values.
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     try:
         ray.init(
             address=address or "local",
@@ -33,8 +35,9 @@ def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterat
             # A local cluster's own warnings (its access token) concern nobody.
             logging_level=logging.WARNING if address else logging.ERROR,
         )
-    except ConnectionError as error:
-        raise ResourceError(f"no Ray cluster answers at {address} (cluster.address or RAY_ADDRESS): {error}") from None
+    except (ConnectionError, RuntimeError, RayError) as error:  # not there, another version, wrong token
+        where = f"the Ray cluster at {address} (cluster.address or RAY_ADDRESS)" if address else "a local Ray cluster"
+        raise ResourceError(f"cannot use {where}: {error}") from error
     try:
         yield address is not None
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gspo_ray.config import RunConfig
@@ -18,11 +19,20 @@ if TYPE_CHECKING:  # vllm, transformers and peft are imported where they run
 
 
 def vllm_engine_factories(config: RunConfig) -> list[EngineFactory]:
+    config = _with_absolute_path(config)
     return [partial(_vllm_engine, config, number) for number in range(config.rollout.num_engines)]
 
 
 def learner_factory(config: RunConfig) -> LearnerFactory:
-    return partial(_learner, config)
+    return partial(_learner, _with_absolute_path(config))
+
+
+def _with_absolute_path(config: RunConfig) -> RunConfig:
+    """Actors work in other folders than the driver: a relative model folder would not be found there."""
+    path = Path(config.model.path).expanduser()
+    if not path.is_dir():
+        return config
+    return config.model_copy(update={"model": config.model.model_copy(update={"path": str(path.resolve())})})
 
 
 def _vllm_engine(config: RunConfig, number: int) -> VllmEngine:

@@ -60,6 +60,7 @@ async def reserve(
                 if waited >= limit:
                     raise ResourceError(f"no room on the cluster after {limit:.0f} s: {state} {_REMEDY}")
                 say(f"Waiting for the cluster ({waited:.0f} of {limit:.0f} s): {state}")
+        ready.result()
     except BaseException:
         ready.cancel()
         remove_placement_group(group)
@@ -99,11 +100,21 @@ async def _ready(group: PlacementGroup) -> None:
 def _shortage(wanted: Demand) -> str:
     """A sentence when the whole cluster is smaller than what is asked for, else ''."""
     there = ray.cluster_resources()
-    short = [kind for kind in ("CPU", "GPU") if wanted.total(kind) > there.get(kind, 0.0) + 1e-6]
-    if not short:
-        return ""
+    if all(wanted.total(kind) <= there.get(kind, 0.0) + 1e-6 for kind in ("CPU", "GPU")):
+        return _too_large_for_a_node(wanted)
     has = ", ".join(f"{there.get(kind, 0.0):g} {kind}" for kind in ("CPU", "GPU"))
     return f"{_ask(wanted)}, but the cluster has {has}."
+
+
+def _too_large_for_a_node(wanted: Demand) -> str:
+    """A sentence when one actor needs more than the largest node has, else ''."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for kind in ("CPU", "GPU"):
+        need = max(bundle.get(kind, 0.0) for bundle in wanted.bundles)
+        largest = max((node.get(kind, 0.0) for node in nodes), default=0.0)
+        if need > largest + 1e-6:
+            return f"one actor of the run needs {need:g} {kind} on one node, but the largest node has {largest:g}."
+    return ""
 
 
 def _ask(wanted: Demand) -> str:

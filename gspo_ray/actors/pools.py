@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from gspo_ray.algo.batch import TrainBatch
 from gspo_ray.algo.stats import UpdateStats
@@ -27,7 +27,7 @@ async def answer(reference: Awaitable[T], *, died: type[GspoRayError], who: str)
         if isinstance(error.cause, GspoRayError):
             raise error.cause from None
         raise
-    except RayActorError as error:
+    except RayError as error:  # the actor died, its environment or its memory failed
         raise died(f"{who} died: {error}") from error
 
 

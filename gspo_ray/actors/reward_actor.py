@@ -11,11 +11,13 @@ from gspo_ray.types import Verdict
 
 
 class RewardActor:
+    """The process is started by `start`, not by `__init__`: its errors then reach the driver as they are."""
+
     def __init__(self, *, timeout_s: float, memory_limit_mib: int) -> None:
-        self._verifier = VerifierProcess(timeout_s=timeout_s, memory_limit_mib=memory_limit_mib)
+        self._timeout_s, self._memory_limit_mib = timeout_s, memory_limit_mib
 
     def start(self) -> None:
-        """Answers when the verifier process is up."""
+        self._verifier = VerifierProcess(timeout_s=self._timeout_s, memory_limit_mib=self._memory_limit_mib)
 
     def score(self, items: Sequence[tuple[str, str]]) -> list[Verdict]:
         """Verdicts for (completion text, gold answer) pairs, in order."""

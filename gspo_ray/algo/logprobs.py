@@ -15,7 +15,7 @@ def token_logprobs(logits_BTV: Tensor | Sequence[Tensor], token_ids_BT: Tensor, 
     """log softmax(logits / temperature) at `token_ids`, float32 [B, T].
 
     The temperature goes in before the softmax: it cannot be applied to a finished log-prob.
-    Row by row, so that only one row's logits live in float32 at a time.
+    Row by row; without gradients only one row's logits live in float32 at a time.
     """
     rows = []
     for logits_TV, token_ids_T in zip(logits_BTV, token_ids_BT, strict=True):

@@ -41,7 +41,7 @@ class VllmEngine:
     ) -> None:
         self._engine_id = engine_id
         self._max_model_len = max_model_len
-        self._directory = Path(tempfile.mkdtemp(prefix="gspo-adapters-", dir=_memory_filesystem()))
+        self._directory = _adapter_directory()
         self._current: tuple[WeightVersion, Any] | None = None  # version and its LoRARequest
         self._in_flight: dict[int, int] = {}  # LoRA id -> requests that name it
         self._retired: set[int] = set()
@@ -57,31 +57,39 @@ class VllmEngine:
             # not use offset"), so a prompt is never split here.
             args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(max_model_len, 4096)}
             args |= {"kv_cache_memory_bytes": engine.cpu_kv_cache_gib << 30}
+        if engine.tensor_parallel_size > 1:
+            args["distributed_executor_backend"] = "mp"  # inside an actor that holds the GPUs; vLLM would ask Ray again
+        if engine.architecture is not None:
+            args["hf_overrides"] = {"architectures": [engine.architecture]}
         if engine.block_size is not None:
             args["block_size"] = engine.block_size
-        self._llm = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(
-                model=model_path,
-                revision=revision,
-                dtype=dtype,
-                max_model_len=max_model_len,
-                seed=seed,
-                enable_lora=True,
-                max_loras=MAX_LORAS,
-                max_cpu_loras=MAX_LORAS,
-                max_lora_rank=engine_lora_rank(lora_rank),
-                logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
-                generation_config="vllm",  # no hidden sampling defaults from the model's folder
-                enable_prefix_caching=True,
-                enforce_eager=engine.enforce_eager or device == "cpu",
-                gpu_memory_utilization=engine.gpu_memory_utilization,
-                tensor_parallel_size=engine.tensor_parallel_size,
-                max_num_seqs=engine.max_num_seqs,
-                worker_extension_cls="gspo_ray.rollout.vllm_worker.WorkerExtension",
-                disable_log_stats=True,
-                **args,
+        try:
+            self._llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(
+                    model=model_path,
+                    revision=revision,
+                    dtype=dtype,
+                    max_model_len=max_model_len,
+                    seed=seed,
+                    enable_lora=True,
+                    max_loras=MAX_LORAS,
+                    max_cpu_loras=MAX_LORAS,
+                    max_lora_rank=engine_lora_rank(lora_rank),
+                    logprobs_mode="processed_logprobs",  # of the distribution that is sampled from
+                    generation_config="vllm",  # no hidden sampling defaults from the model's folder
+                    enable_prefix_caching=True,
+                    enforce_eager=engine.enforce_eager or device == "cpu",
+                    gpu_memory_utilization=engine.gpu_memory_utilization,
+                    tensor_parallel_size=engine.tensor_parallel_size,
+                    max_num_seqs=engine.max_num_seqs,
+                    worker_extension_cls="gspo_ray.rollout.vllm_worker.WorkerExtension",
+                    disable_log_stats=True,
+                    **args,
+                )
             )
-        )
+        except Exception as error:  # any library of the engine may refuse model, memory or device
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise EngineError(f"engine {engine_id} does not start: {error}") from error
 
     async def generate(
         self, prompt_ids: Sequence[int], *, n: int, sampling: SamplingParams, seed: int
@@ -139,6 +147,13 @@ class VllmEngine:
             await self._llm.add_lora(request)
             if request.lora_int_id not in await self._llm.list_loras():
                 raise EngineError(f"engine {self._engine_id} does not list adapter {version.name} after loading it")
+            for names in await self._llm.collective_rpc("unapplied_modules", args=(request.lora_int_id,)):
+                if names:
+                    raise EngineError(
+                        f"engine {self._engine_id} has no module for {len(names)} layers of {version.name}, first "
+                        f"{names[0]}: it would sample without them. If the model folder names a multimodal class, set "
+                        "rollout.engine.architecture to its text-only one."
+                    )
             digests = set(await self._llm.collective_rpc("adapter_sha256", args=(request.lora_path,)))
         except EngineError:
             raise
@@ -153,8 +168,8 @@ class VllmEngine:
         return WeightVersion(step=version.step, sha256=digests.pop())
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._llm.shutdown)
         shutil.rmtree(self._directory, ignore_errors=True)
+        await asyncio.to_thread(self._llm.shutdown)
 
     async def _request(self, prompt_ids: Sequence[int], params: Any) -> tuple[WeightVersion, Any]:
         """Run one request under the adapter that is current now, which stays loaded until the request ends."""
@@ -202,9 +217,13 @@ def _set_environment(device: str, engine: EngineConfig) -> None:
         os.environ[GROUPED_LORA_ENV] = "1" if engine.cpu_grouped_lora else "0"
 
 
-def _memory_filesystem() -> str | None:
-    """/dev/shm where it can be written (Linux), else the default temporary folder."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+def _adapter_directory() -> Path:
+    """A folder in memory where /dev/shm can be written, else on disk. Folders of engines that were killed are swept."""
+    root = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+    for left in root.glob("gspo-adapters-*-*"):
+        if not Path(f"/proc/{left.name.split('-')[2]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"gspo-adapters-{os.getpid()}-", dir=root))
 
 
 def _write_peft_directory(directory: Path, adapter: Adapter) -> None:

@@ -25,6 +25,14 @@ class WorkerExtension:
         """sha256 of the adapter file as this worker's node sees it."""
         return hashlib.sha256((Path(directory) / "adapter_model.safetensors").read_bytes()).hexdigest()
 
+    def unapplied_modules(self, lora_id: int) -> list[str]:
+        """Modules of a loaded adapter that the engine's model does not have.
+
+        vLLM compares the last part of a name only and leaves such weights unused, with a debug line at most.
+        """
+        manager = self.model_runner.lora_manager._adapter_manager  # type: ignore[attr-defined]
+        return sorted(set(manager.get_adapter(lora_id).loras) - set(manager.modules))
+
 
 # One entry per adapter in use: (slot in the stacked weights, the rows that use it; None = every row).
 Slots = list[tuple[int, torch.Tensor | None]]

@@ -5,12 +5,21 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert process.poll() is None, "the run ended by itself"
+        assert time.monotonic() < deadline, "nothing happened in time"
+        time.sleep(0.2)
 
 
 class Cli:
@@ -24,7 +33,12 @@ class Cli:
         env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"GSPO_RAY_TEST_MARK": self.mark}
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "gspo_ray.cli", *words], env=env, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+                [sys.executable, "-m", "gspo_ray.cli", *words],
+                env=env,
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a process group of its own, as a shell gives it
             )
 
     def run(self, *words: str, timeout_s: float = 540) -> int:
@@ -39,18 +53,27 @@ class Cli:
         deadline = time.monotonic() + patience_s
         while (alive := self._marked()) and time.monotonic() < deadline:
             time.sleep(0.5)
-        return alive
+        return list(alive.values())
 
-    def _marked(self) -> list[str]:
-        found = []
+    def find(self, text: str) -> list[int]:
+        """Process ids of this run whose command line has `text`."""
+        return [pid for pid, line in self._marked().items() if text in line]
+
+    def _marked(self) -> dict[int, str]:
+        found = {}
         for process in psutil.process_iter():
             try:
                 marked = process.environ().get("GSPO_RAY_TEST_MARK") == self.mark
                 if marked and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(" ".join(process.cmdline()))
+                    found[process.pid] = " ".join(process.cmdline())
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue  # ended meanwhile, or another user's
         return found
+
+
+@pytest.fixture
+def fresh_cli(tmp_path: Path) -> Cli:
+    return Cli(tmp_path / "output.log")
 
 
 @pytest.fixture(scope="module")

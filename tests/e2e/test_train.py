@@ -7,24 +7,16 @@ import hashlib
 import json
 import math
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from gspo_ray.checkpoint import complete_checkpoints, load_checkpoint
+from tests.e2e.conftest import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 SMALL = ("--rollout.group_size", "4", "--rollout.max_tokens", "24", "--checkpoint.every", "1")
-
-
-def wait_for(condition, timeout_s, process):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert process.poll() is None, "the run ended by itself"
-        assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

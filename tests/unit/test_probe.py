@@ -104,10 +104,10 @@ def test_within_the_tolerance_but_nearer_to_the_old_weights_is_stale():
 
 
 def test_small_steps_below_the_tolerance_add_up_until_they_are_seen():
-    """An engine that never moves is found once the learner is further than the tolerance from it."""
+    """An engine that only wobbles is found once the learner is further than the tolerance from it."""
     probe = make_probe()
     check(probe, [[-1.0, -1.0]], [-1.0, -1.0], step=0)
-    check(probe, [[-1.0, -1.0]], [-1.004, -1.004], step=1)
+    check(probe, [[-1.0, -1.0001]], [-1.004, -1.004], step=1)
     check(probe, [[-1.0, -1.0]], [-1.008, -1.008], step=2)
     with pytest.raises(EngineError, match="policy-3"):
         check(probe, [[-1.0, -1.0]], [-1.012, -1.012], step=3)
@@ -122,3 +122,17 @@ def test_an_echo_of_another_step_or_other_bytes_stops_the_run(echo):
 def test_a_score_of_another_length_is_an_error_and_no_silent_cut():
     with pytest.raises(ValueError, match="zip"):
         check(make_probe(), [[-1.0]], [-1.0, -2.0])
+
+
+def test_an_engine_whose_scores_stay_the_same_bits_ignores_the_adapter():
+    """In bfloat16 one update (here 0.01 a token) hides below the tolerance of 0.1: the bits still have to move."""
+    probe = make_probe(tolerance=0.1)
+    check(probe, [[-1.02, -2.03], [-1.01, -2.0]], [-1.0, -2.0])
+    with pytest.raises(EngineError, match=r"engine 1 ignores policy-2: .* moved .* by 1\.00e-02 a token.* exactly 0"):
+        check(probe, [[-1.03, -2.03], [-1.01, -2.0]], [-1.01, -2.01], step=2)
+
+
+def test_an_update_too_small_to_show_moves_nobody_and_passes():
+    probe = make_probe()
+    check(probe, [[-1.0, -2.0]], [-1.0, -2.0])
+    assert check(probe, [[-1.0, -2.0]], [-1.00001, -2.00001], step=2)["sync/probe_shift"] < 1e-4
