@@ -18,3 +18,7 @@ def test_the_map_names_every_module_once():
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gspo_ray").rglob("*.py") if path.name != "__init__.py"}
     assert all(README.count(f"| `{module}` |") == 1 for module in modules)
     assert README.count("| `gspo_ray/") == len(modules)
+
+
+def test_no_placeholder_is_left():
+    assert "@@" not in README
