@@ -38,7 +38,7 @@ test-unit: setup
 	$(BIN)/pytest -q tests/unit
 
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q tests/unit tests/ray tests/e2e tests/gpu
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -41,14 +41,14 @@ class Cli:
                 start_new_session=True,  # a process group of its own, as a shell gives it
             )
 
-    def run(self, *words: str, timeout_s: float = 540) -> int:
+    def run(self, *words: str, timeout_s: float = 900) -> int:
         process = self.start(*words)
         try:
             return process.wait(timeout_s)
         finally:
             process.kill()
 
-    def left_behind(self, patience_s: float = 15) -> list[str]:
+    def left_behind(self, patience_s: float = 30) -> list[str]:
         """Command lines of marked processes that still live after a moment's patience."""
         deadline = time.monotonic() + patience_s
         while (alive := self._marked()) and time.monotonic() < deadline:

@@ -14,7 +14,7 @@ import pytest
 from gspo_ray.checkpoint import complete_checkpoints, load_checkpoint
 from tests.e2e.conftest import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 SMALL = ("--rollout.group_size", "4", "--rollout.max_tokens", "24", "--checkpoint.every", "1")
 
@@ -31,9 +31,9 @@ def stopped(cli, storage):
         "train", "--config", "configs/demo.yaml", *SMALL, "--steps", "50", "--storage_path", str(storage)
     )
     try:
-        wait_for(lambda: list(storage.glob("demo-*/checkpoints/step-000001/COMPLETE")), 400, process)
+        wait_for(lambda: list(storage.glob("demo-*/checkpoints/step-000001/COMPLETE")), 700, process)
         process.send_signal(signal.SIGTERM)
-        code = process.wait(60)
+        code = process.wait(120)
     finally:
         process.kill()
     (run_dir,) = storage.glob("demo-*")

@@ -71,7 +71,7 @@ def make_group(texts, answer):
     return Group(prompt=make_prompt(0, answer), completions=completions)
 
 
-def make_verifier(num_workers=2, timeout_s=2.0):
+def make_verifier(num_workers=2, timeout_s=10.0):
     handles = [
         RemoteRewardActor.options(num_cpus=0.25).remote(timeout_s=timeout_s, memory_limit_mib=1024)
         for _ in range(num_workers)
@@ -159,7 +159,7 @@ def test_math_verify_works_in_the_actor_type_that_is_used_and_order_is_kept():
 
 def test_a_hostile_answer_times_out_alone():
     group = make_group([r"\boxed{7}", r"\boxed{9^{9^{9^{9}}}}", r"\boxed{7}", r"\boxed{8}"], "7")
-    (scored,) = asyncio.run(RayVerifier(make_verifier(1, timeout_s=1.5)).score([group]))
+    (scored,) = asyncio.run(RayVerifier(make_verifier(1, timeout_s=4.0)).score([group]))
     outcomes = [verdict.outcome for verdict in scored.verdicts]
     assert outcomes == [Outcome.CORRECT, Outcome.TIMEOUT, Outcome.CORRECT, Outcome.WRONG]
 
