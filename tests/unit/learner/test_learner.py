@@ -6,8 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gspo_ray.errors import LearnerError
-from gspo_ray.types import LearnerState
 from tests.unit.factories import make_batch
 from tests.unit.learner.helpers import (
     distance,
@@ -205,75 +203,6 @@ def test_padding_is_not_felt(make_learner):
     torch.testing.assert_close(together[2:, :6], alone, rtol=0, atol=1e-5)
 
 
-def with_sampler_logprobs(batch, model, temperature):
-    rows = torch.zeros_like(batch.sampler_logprobs_BT)
-    for row in range(batch.num_sequences):
-        m, n = int(batch.prompt_lens_B[row]), int(batch.completion_lens_B[row])
-        ids = batch.token_ids_BL[row, : m + n].tolist()
-        rows[row, :n] = torch.tensor(plain_logprobs(model, ids, m, temperature))
-    return replace(batch, sampler_logprobs_BT=rows)
-
-
-@pytest.mark.parametrize(("sampler_temperature", "agrees"), [(0.6, True), (1.0, False)])
-def test_the_mismatch_is_zero_only_at_the_temperature_sampled_with(
-    make_learner, tiny_llama, sampler_temperature, agrees
-):
-    # B33: raw log-probs at T = 0.6 are off by 0.05 to 0.3 a token
-    learner = make_learner(temperature=0.6)
-    batch = with_sampler_logprobs(
-        random_batch(), merged_model(tiny_llama, learner.export_adapter(), scale=2), sampler_temperature
-    )
-    gaps = [s.mismatch_log_ratio for s in learner.step(batch, step=1).sequences]
-    assert all((abs(gap) < 1e-5) == agrees for gap in gaps)
-
-
-def test_mismatch_and_ratio_against_the_sampler_by_hand(make_learner, tiny_llama):
-    """Sampler log-probs off by +0.3 on the first token and -0.1 on the second of every completion."""
-    learner = make_learner(old_logprobs="sampler")
-    exact = with_sampler_logprobs(
-        random_batch(1), merged_model(tiny_llama, learner.export_adapter(), scale=2), temperature=1.0
-    )
-    moved = exact.sampler_logprobs_BT.clone()
-    moved[:, 0] += 0.3
-    moved[:, 1] -= 0.1
-    stats = learner.step(replace(exact, sampler_logprobs_BT=moved), step=1)
-    for sequence in stats.sequences:
-        # learner - sampler: (-0.3 + 0.1) / n
-        assert sequence.mismatch_log_ratio == pytest.approx(-0.2 / sequence.num_tokens, abs=1e-5)
-        assert sequence.log_ratio == pytest.approx(-0.2 / sequence.num_tokens, abs=1e-5)
-        assert sequence.token_abs_diff_sum == pytest.approx(0.4, abs=1e-4)
-        assert sequence.token_abs_diff_max == pytest.approx(0.3, abs=1e-5)
-    # Lengths 4, 9, 2 with advantages from (1, 0, 0); all ratios are below the band, so the punished ones are cut.
-    assert {s.row: s.num_tokens for s in stats.sequences} == {0: 4, 1: 9, 2: 2}
-    assert {s.row: s.clipped for s in stats.sequences} == {0: False, 1: True, 2: True}
-
-
-def test_the_mismatch_is_unknown_once_the_weights_have_moved(make_learner):
-    learner = make_learner(old_logprobs="sampler", num_minibatches=2)
-    first, second = [learner.step(part, step=1) for part in random_batch(2).split(2)]
-    assert all(s.mismatch_log_ratio is not None for s in first.sequences)
-    assert all(s.mismatch_log_ratio is None for s in second.sequences)
-    stale = learner.step(replace(random_batch(1), policy_age_B=torch.tensor([1, 1, 1])), step=2)
-    assert all(s.mismatch_log_ratio is None for s in stale.sequences)
-
-
-@pytest.mark.parametrize("old_logprobs", ["learner", "sampler"])
-@pytest.mark.parametrize("bad", [math.nan, -math.inf])
-def test_a_sampler_logprob_that_is_not_finite_is_refused_before_any_update(make_learner, old_logprobs, bad):
-    # A21
-    learner = make_learner(old_logprobs=old_logprobs, micro_batch_tokens=20)
-    before = learner.export_state()
-    batch = random_batch()
-    batch.sampler_logprobs_BT[4, 8] = bad  # the last of nine tokens
-    with pytest.raises(LearnerError, match="not finite"):
-        learner.step(batch, step=1)
-    assert learner.export_state() == before
-    clean = make_learner(old_logprobs=old_logprobs, micro_batch_tokens=20)
-    clean.step(random_batch(), step=1)
-    learner.step(random_batch(), step=1)  # nothing of the refused batch is left in the gradients
-    assert learner.export_adapter().payload == clean.export_adapter().payload
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("max_grad_norm", [1.0, None])
 def test_a_gradient_that_is_not_finite_is_refused_by_name(make_learner, bad, max_grad_norm):
@@ -332,82 +261,3 @@ def test_score_is_a_plain_log_softmax_at_temperature_one(make_learner, tiny_llam
     for num_prompt in (1, 3, 7):
         wanted = plain_logprobs(model, ids, num_prompt)
         assert learner.score(ids, num_prompt=num_prompt) == pytest.approx(wanted, abs=1e-5)
-
-
-def test_after_load_state_the_next_step_is_that_of_the_uninterrupted_run(make_learner):
-    # Defaults of AdamW here: the moments and the step count must come back, or the third update differs.
-    settings = {"learning_rate": 1e-2, "adam_eps": 1e-8, "max_grad_norm": 1.0, "weight_decay": 0.1}
-    whole, stopped = make_learner(**settings), make_learner(**settings)
-    for step in (1, 2):
-        whole.step(random_batch(), step=step)
-        stopped.step(random_batch(), step=step)
-    state = stopped.export_state()
-    resumed = make_learner(seed=99, **settings)
-    resumed.load_state(state)
-    assert resumed.export_adapter() == state.adapter  # bytes, sha and version 2
-    for step in (3, 4):
-        whole.step(random_batch(), step=step)
-        resumed.step(random_batch(), step=step)
-        assert resumed.export_adapter() == whole.export_adapter()
-    assert resumed.export_adapter().version.step == 4
-
-
-def test_a_learning_rate_changed_at_resume_is_used(make_learner):
-    before = make_learner(learning_rate=1e-2)
-    before.step(random_batch(), step=1)
-    state = before.export_state()
-    slower = make_learner(learning_rate=1e-3)
-    slower.load_state(state)
-    before.step(random_batch(), step=2)
-    slower.step(random_batch(), step=2)
-    # AdamW's step is linear in the learning rate (no weight decay): a tenth of the way
-    moved, tenth = distance(state.adapter, before.export_adapter()), distance(state.adapter, slower.export_adapter())
-    assert tenth == pytest.approx(moved / 10, rel=1e-2)
-
-
-def test_the_linear_schedule_falls_from_the_full_rate_to_a_share_of_one_step(make_learner):
-    # lr (1 - (step - 1) / 4) for steps 1 to 4; the step decides, so a resumed run is on the same line
-    learner = make_learner(lr_schedule="linear", learning_rate=0.8, total_steps=4)
-    rates = [learner.step(random_batch(1), step=step).learning_rate for step in (1, 2, 3, 4)]
-    assert rates == pytest.approx([0.8, 0.6, 0.4, 0.2])
-    resumed = make_learner(lr_schedule="linear", learning_rate=0.8, total_steps=4)
-    resumed.load_state(learner.export_state())
-    assert resumed.step(random_batch(1), step=3).learning_rate == pytest.approx(0.4)
-
-
-def test_the_rate_of_the_schedule_is_the_one_applied(make_learner):
-    full, half = make_learner(), make_learner(lr_schedule="linear", total_steps=2)
-    start = full.export_adapter()
-    for learner in (full, half):
-        learner.step(random_batch(), step=2)  # half: 1 - (2 - 1) / 2
-    moved, halved = distance(start, full.export_adapter()), distance(start, half.export_adapter())
-    assert halved == pytest.approx(moved / 2, rel=1e-5)
-
-
-def test_the_adapter_is_a_function_of_the_seed_and_of_nothing_else(make_learner):
-    torch.manual_seed(1)
-    one = make_learner(seed=0)
-    torch.manual_seed(2)
-    drawn = torch.rand(1)
-    torch.manual_seed(2)
-    same = make_learner(seed=0)
-    assert torch.equal(torch.rand(1), drawn)  # and the global state is left as it was
-    assert same.export_adapter().version == one.export_adapter().version
-    assert make_learner(seed=1).export_adapter().version.sha256 != one.export_adapter().version.sha256
-    assert one.export_adapter().version.step == 0
-
-
-def test_the_version_is_the_step_of_the_last_update(make_learner):
-    learner = make_learner()
-    learner.step(random_batch(), step=21)  # the first after a resume at 20
-    assert learner.export_adapter().version.step == 21
-    learner.step(make_batch([random_group(1, (1.0,) * 3)]), step=22)
-    assert learner.export_adapter().version.step == 21
-    assert learner.export_adapter().version.name == "policy-21"
-
-
-def test_learner_state_holds_plain_bytes(make_learner):
-    state = make_learner().export_state()
-    assert isinstance(state, LearnerState)
-    assert isinstance(state.optimizer, bytes)
-    assert isinstance(state.adapter.payload, bytes)
