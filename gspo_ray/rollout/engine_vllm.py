@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,6 @@ class VllmEngine:
         seed: int,
     ) -> None:
         self._engine_id = engine_id
-        self._max_model_len = max_model_len
         self._directory = _adapter_directory()
         self._current: tuple[WeightVersion, Any] | None = None  # version and its LoRARequest
         self._in_flight: dict[int, int] = {}  # LoRA id -> requests that name it
@@ -218,12 +218,14 @@ def _set_environment(device: str, engine: EngineConfig) -> None:
 
 
 def _adapter_directory() -> Path:
-    """A folder in memory where /dev/shm can be written, else on disk. Folders of engines that were killed are swept."""
+    """A folder in memory where /dev/shm can be written, else on disk. Folders of engines that were killed are swept:
+    of this host alone, since containers may share the memory but not the process ids."""
     root = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-    for left in root.glob("gspo-adapters-*-*"):
-        if not Path(f"/proc/{left.name.split('-')[2]}").exists():
+    prefix = f"gspo-adapters-{socket.gethostname()}-"
+    for left in root.glob(f"{prefix}*-*"):
+        if not Path("/proc", left.name.removeprefix(prefix).split("-")[0]).exists():
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"gspo-adapters-{os.getpid()}-", dir=root))
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=root))
 
 
 def _write_peft_directory(directory: Path, adapter: Adapter) -> None:
