@@ -17,7 +17,7 @@ from tests.e2e.conftest import wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 # A temperature other than 1 and a rank that vLLM has to round up (to 16): both must be right on both sides.
-SMALL = ("--rollout.group_size", "4", "--rollout.max_tokens", "24", "--checkpoint.every", "1")
+SMALL: tuple[str, ...] = ("--rollout.group_size", "4", "--rollout.max_tokens", "24", "--checkpoint.every", "1")
 SMALL += ("--rollout.temperature", "0.7", "--model.lora.rank", "12")
 
 
