@@ -9,7 +9,7 @@ import pytest
 import ray
 import yaml
 
-from gspo_ray.cli import main
+from gspo_ray.cli.main import main
 from gspo_ray.models import DEMO_MODEL, resolve_model
 
 CPU = ["--cluster.device", "cpu"]

@@ -127,7 +127,7 @@ def test_a_heavy_library_is_imported_only_where_it_belongs(library: str) -> None
             ("config", "config_io", "types", "errors", "seeding", "interfaces"),
             "ray vllm transformers mlflow peft torch",
         ),
-        (("cli", "models", "checkpoint", "run_dir"), "ray vllm transformers mlflow peft torch"),
+        (("cli.main", "models", "checkpoint", "run_dir"), "ray vllm transformers mlflow peft torch"),
         (
             ("algo.advantages", "algo.losses", "algo.batch", "algo.logprobs", "algo.stats"),
             "ray vllm transformers mlflow peft",

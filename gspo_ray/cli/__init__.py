@@ -1,0 +1,1 @@
+"""`gspo-ray`: one module a command; heavy imports happen inside the command that needs them."""
