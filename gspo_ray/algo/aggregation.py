@@ -4,7 +4,7 @@ so that micro-batches and ranks add up to the same number however the rows are c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -28,7 +28,8 @@ def sequence_weights(lens_B: Tensor, aggregation: Aggregation, divisor: Divisor)
     token_mean       n / (tokens of all N)     every token counts alike: long answers weigh more (DAPO, eq. 8)
     constant_length  n / (N * max_tokens)      token sums over a constant (Dr. GRPO)
 
-    Raises ValueError for a divisor that is smaller than what is divided: it was taken after rows were dropped.
+    Raises ValueError for a divisor that is smaller than what is divided: it was taken after rows were dropped, or from
+    another sampling limit.
     """
     lens_B = lens_B.double()
     if divisor.num_sequences < len(lens_B) or divisor.num_tokens < int(lens_B.sum()):
@@ -40,4 +41,9 @@ def sequence_weights(lens_B: Tensor, aggregation: Aggregation, divisor: Divisor)
         return torch.full_like(lens_B, 1 / divisor.num_sequences)
     if aggregation == "token_mean":
         return lens_B / divisor.num_tokens
+    if aggregation != "constant_length":
+        raise ValueError(f"unknown aggregation {aggregation!r}, known are {', '.join(get_args(Aggregation))}")
+    if bool((lens_B > divisor.max_tokens).any()):
+        row = int(lens_B.argmax())
+        raise ValueError(f"row {row} has {int(lens_B[row])} tokens, more than the divisor's {divisor.max_tokens}")
     return lens_B / (divisor.num_sequences * divisor.max_tokens)

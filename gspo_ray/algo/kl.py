@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
@@ -21,4 +21,6 @@ def token_kl(logprobs_BT: Tensor, reference_logprobs_BT: Tensor, estimator: KlEs
         return -x_BT
     if estimator == "k2":
         return x_BT.square() / 2
+    if estimator != "k3":
+        raise ValueError(f"unknown KL estimator {estimator!r}, known are {', '.join(get_args(KlEstimator))}")
     return x_BT.expm1() - x_BT

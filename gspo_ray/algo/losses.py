@@ -4,7 +4,7 @@ config, no model."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -26,6 +26,12 @@ class Objective:
     kl_coef: float = 0.0
     kl_estimator: KlEstimator = "k3"
 
+    def __post_init__(self) -> None:
+        if self.variant not in get_args(Variant):
+            raise ValueError(f"unknown variant {self.variant!r}, known are {', '.join(get_args(Variant))}")
+        if not (0 <= self.eps_low < 1 and self.eps_high >= 0):
+            raise ValueError(f"the clip band 1 - {self.eps_low}, 1 + {self.eps_high} does not lie around 1")
+
 
 class LossTerms(NamedTuple):
     """What the loss was made of, detached. Token counts and sums run over completion tokens only."""
@@ -40,16 +46,29 @@ class LossTerms(NamedTuple):
     kl_k3_sum_B: Tensor | None
 
 
+def token_log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """log pi_theta - log pi_old, [B, T]; 0 on padding, whatever it holds.
+
+    Padding is replaced before any arithmetic: NaN * 0 is NaN. Raises ValueError for shapes that differ (they would
+    broadcast) and for a log-prob that is not finite on a real token.
+    """
+    if not logprobs_BT.shape == old_logprobs_BT.shape == mask_BT.shape:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (logprobs_BT, old_logprobs_BT, mask_BT))
+        raise ValueError(f"log-probs, old log-probs and mask differ in shape: {shapes}")
+    diff_BT = torch.where(mask_BT, logprobs_BT, 0.0) - torch.where(mask_BT, old_logprobs_BT, 0.0).detach()
+    _require_finite(diff_BT, "log-prob")
+    return diff_BT
+
+
 def sequence_log_ratio(
     logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: Tensor, *, lens_B: Tensor | None = None
 ) -> Tensor:
     """log s_i = (1 / |y_i|) * sum_t (log pi_theta - log pi_old), [B] (eq. 7).
 
     `lens_B`: lengths of the whole completions when the columns are only a chunk of them; chunks then add up.
-    Padding is replaced before any arithmetic: NaN * 0 is NaN. Raises ValueError for an empty completion or a
-    log-prob that is not finite on a real token.
+    Raises ValueError for an empty completion or a log-prob that is not finite on a real token.
     """
-    return _token_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT).sum(-1) / _lengths(mask_BT, lens_B)
+    return token_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT).sum(-1) / _lengths(mask_BT, lens_B)
 
 
 def policy_loss(
@@ -72,11 +91,13 @@ def policy_loss(
     w_i: `sequence_weights`. `advantages` is [B], or [B, T] for the two token forms. `weights` ([B], or [B, T] for the
     token forms) multiplies the policy term: `mismatch_weights`. Old and reference log-probs, advantages and weights
     get no gradient.
-    Raises ValueError for an empty completion, for a number that is not finite on a real token, and for a ratio that
-    overflows: clamping it would train on a wrong number in silence.
+    Raises ValueError for tensors that do not fit each other, for an empty completion, for a number that is not finite
+    on a real token, and for a ratio that overflows: clamping it would train on a wrong number in silence.
     """
+    if len(advantages) != len(mask_BT) or (weights is not None and len(weights) != len(mask_BT)):
+        raise ValueError(f"{len(mask_BT)} sequences need as many advantages and weights")
     lens_B = _lengths(mask_BT, None)
-    diff_BT = _token_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
+    diff_BT = token_log_ratio(logprobs_BT, old_logprobs_BT, mask_BT)
     log_ratio_B = diff_BT.sum(-1) / lens_B
     token_form = objective.variant != "gspo"
     if not token_form and (advantages.dim() != 1 or (weights is not None and weights.dim() != 1)):
@@ -88,14 +109,12 @@ def policy_loss(
         valid_BT = torch.where(mask_BT, logprobs_BT, 0.0)
         log_BU = log_ratio_B.detach()[:, None] + (valid_BT - valid_BT.detach())
     ratio_BU = log_BU.exp()
-    if not bool(ratio_BU.isfinite().all()):
-        row = int((~ratio_BU.isfinite()).nonzero()[0][0])
-        raise ValueError(f"the ratio exp({float(log_BU[row].max()):.1f}) in row {row} overflows")
-    advantages_BU = torch.where(mask_BU, advantages if advantages.dim() == 2 else advantages[:, None], 0.0)
-    surrogate_BU, cut_BU, outside_BU = _clip(ratio_BU, advantages_BU.detach(), objective)
+    surrogate_BU, cut_BU, outside_BU = _clip(ratio_BU, _per_unit(advantages, mask_BU, "advantage"), objective)
     if weights is not None:
-        weights_BU = torch.where(mask_BU, weights if weights.dim() == 2 else weights[:, None], 0.0)
-        surrogate_BU = surrogate_BU * weights_BU.detach()
+        surrogate_BU = surrogate_BU * _per_unit(weights, mask_BU, "weight")
+    if not bool((finite_BU := ratio_BU.isfinite() & surrogate_BU.isfinite()).all()):
+        row = int((~finite_BU).nonzero()[0][0])
+        raise ValueError(f"the ratio exp({float(log_BU[row].max()):.1f}) in row {row} overflows")
     units_B = mask_BU.sum(-1)
     surrogate_B = _mean(surrogate_BU, mask_BU, units_B)
     tokens_a_unit_B = lens_B // units_B
@@ -121,15 +140,6 @@ def _lengths(mask_BT: Tensor, lens_B: Tensor | None) -> Tensor:
     return lens_B
 
 
-def _token_log_ratio(logprobs_BT: Tensor, old_logprobs_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """log pi_theta - log pi_old, [B, T]; 0 on padding."""
-    diff_BT = torch.where(mask_BT, logprobs_BT, 0.0) - torch.where(mask_BT, old_logprobs_BT, 0.0).detach()
-    if not bool(diff_BT.isfinite().all()):
-        row, position = (~diff_BT.isfinite()).nonzero()[0].tolist()
-        raise ValueError(f"log-prob of token {position} in row {row} is not finite")
-    return diff_BT
-
-
 def _clip(ratio_BU: Tensor, advantages_BU: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
     """min(r A, clip(r) A); whether the clip cuts the gradient; whether r lies outside the band."""
     low, high = 1 - objective.eps_low, 1 + objective.eps_high
@@ -153,16 +163,26 @@ def _kl(
         return logprobs_BT.new_zeros(()), None, None
     reference_BT = torch.where(mask_BT, reference_logprobs_BT, 0.0)
     policy_BT = torch.where(mask_BT, logprobs_BT, 0.0)
-    if not bool(reference_BT.isfinite().all()):
-        raise ValueError("a reference log-prob is not finite")
+    _require_finite(reference_BT, "reference log-prob")
     kl_BT = token_kl(policy_BT, reference_BT, objective.kl_estimator)
+    _require_finite(kl_BT.detach(), f"the {objective.kl_estimator} estimate of the KL term")
     loss = objective.kl_coef * (weights_B * _mean(kl_BT, mask_BT, lens_B)).sum()
-    if not bool(loss.isfinite()):
-        raise ValueError(
-            f"the KL term overflows (largest |log-prob gap| {float((policy_BT - reference_BT).abs().max()):.1f})"
-        )
     sums = [token_kl(policy_BT.detach(), reference_BT, kind).sum(-1) for kind in ("k1", "k3")]
     return loss, sums[0], sums[1]
+
+
+def _per_unit(values: Tensor, mask_BU: Tensor, name: str) -> Tensor:
+    """[B] or [B, U] to detached [B, U], 0 on padding."""
+    values_BU = torch.where(mask_BU, values if values.dim() == 2 else values[:, None], 0.0).detach()
+    _require_finite(values_BU, name)
+    return values_BU
+
+
+def _require_finite(values_BU: Tensor, name: str) -> None:
+    if not bool((finite_BU := values_BU.isfinite()).all()):
+        row, column = (~finite_BU).nonzero()[0].tolist()
+        where = f"of token {column} in row {row}" if values_BU.shape[1] > 1 else f"in row {row}"
+        raise ValueError(f"{name} {where} is not finite")
 
 
 def _mean(values_BU: Tensor, mask_BU: Tensor, counts_B: Tensor) -> Tensor:

@@ -7,10 +7,12 @@ is compared with the engine's own log-probs; both ought to be equal and never qu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+
+from gspo_ray.algo.losses import token_log_ratio
 
 MismatchMode = Literal["none", "sequence_truncate", "sequence_mask", "token_truncate"]
 
@@ -21,6 +23,10 @@ class MismatchCorrection:
     cap: float = 2.0  # largest weight of the truncating modes
     band_low: float = 0.99  # sequence_mask keeps a sequence whose weight lies in [band_low, band_high]
     band_high: float = 1.01
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(MismatchMode):
+            raise ValueError(f"unknown mismatch mode {self.mode!r}, known are {', '.join(get_args(MismatchMode))}")
 
 
 class MismatchWeights(NamedTuple):
@@ -40,9 +46,10 @@ def mismatch_weights(
                        exp(sum_t gap) vanishes or explodes with length and would switch learning off in silence.
     sequence_mask      1 inside [band_low, band_high] of w_i, else 0; a masked sequence stays in the divisor
     token_truncate     min(exp(gap_t), cap) for each token (truncated importance sampling)
+
+    Raises ValueError for a log-prob that is not finite on a real token.
     """
-    gap_BT = torch.where(mask_BT, learner_logprobs_BT, 0.0) - torch.where(mask_BT, sampler_logprobs_BT, 0.0)
-    gap_BT = gap_BT.detach()
+    gap_BT = token_log_ratio(learner_logprobs_BT, sampler_logprobs_BT, mask_BT).detach()
     lens_B = mask_BT.sum(-1)
     if correction.mode == "token_truncate":
         raw_BT = gap_BT.exp()

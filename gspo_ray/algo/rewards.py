@@ -18,7 +18,7 @@ def soft_length_penalty(length: int, *, max_tokens: int, buffer: int) -> float:
 
     A completion that ends exactly at `max_tokens` gets -1, whether it was cut off or ended there.
     """
-    return min(0.0, (max_tokens - buffer - length) / buffer)
+    return min(0.0, max(-1.0, (max_tokens - buffer - length) / buffer))
 
 
 def penalised(rewards_G: Sequence[Reward], group: Group, *, max_tokens: int, buffer: int) -> list[Reward]:
