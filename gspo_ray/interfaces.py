@@ -19,6 +19,7 @@ from gspo_ray.types import (
 
 if TYPE_CHECKING:  # algo imports torch; the Protocols must stay importable without it
     from gspo_ray.algo.batch import TrainBatch
+    from gspo_ray.algo.record import StepRecord
     from gspo_ray.algo.stats import UpdateStats
 
 
@@ -45,8 +46,8 @@ class InferenceEngine(Protocol):
 class Sampler(Protocol):
     """All engines together."""
 
-    async def sample(self, prompts_P: Sequence[Prompt], *, step: int) -> list[Group]:
-        """G completions for each prompt, in the order of `prompts_P`."""
+    async def sample(self, prompts_P: Sequence[Prompt], *, step: int, first_place: int = 0) -> list[Group]:
+        """G completions for each prompt, in their order. `first_place`: how many of this step came before them."""
         ...
 
     async def load_adapter(self, adapter: Adapter) -> list[WeightVersion]:
@@ -65,12 +66,16 @@ class Verifier(Protocol):
 
 
 class Learner(Protocol):
-    async def fill_old_logprobs(self, batch: TrainBatch) -> TrainBatch:
-        """Log-probs at the current weights, for batches that get several updates."""
+    async def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        """With log-probs at the current weights, for batches that get several updates."""
+        ...
+
+    async def fill_reference_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        """With log-probs of the model with the adapter switched off."""
         ...
 
     async def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
-        """One optimizer update, or none when every advantage is zero."""
+        """One optimizer update, or none when no row has a gradient."""
         ...
 
     async def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[float]:
@@ -91,7 +96,7 @@ class Tracker(Protocol):
 
     def log_step(self, metrics: StepMetrics) -> None: ...
 
-    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None: ...
+    def log_rollouts(self, record: StepRecord) -> None: ...
 
     def log_checkpoint(self, state: RunState, path: str) -> None: ...
 

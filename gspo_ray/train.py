@@ -15,6 +15,7 @@ from gspo_ray.actors.cluster import joined_cluster
 from gspo_ray.actors.factories import learner_factory, vllm_engine_factories
 from gspo_ray.actors.placement import demand, reserve
 from gspo_ray.actors.workers import Workers, create_workers
+from gspo_ray.advice import advise
 from gspo_ray.checkpoint import complete_checkpoints, load_checkpoint, save_checkpoint
 from gspo_ray.config import RunConfig
 from gspo_ray.controller import Controller
@@ -41,6 +42,8 @@ def train(config: RunConfig, *, resume: str | None = None, engines: Sequence[Eng
     checkpoint intact, no process left.
     """
     job = _Job(config, resume)
+    for sentence in advise(config):
+        job.say(f"! {sentence}", style="yellow")
     job.say(f"Reading model {config.model.path} and data {config.data.source} ...")
     inputs = load_inputs(config)
     if inputs.prompts.dropped:
@@ -179,6 +182,7 @@ class _Job:
             probe=inputs.probe,
             algo=config.algo,
             problems_per_step=config.data.problems_per_step,
+            max_tokens=rollout.max_tokens,
             total_steps=config.steps,
             checkpoint_every=config.checkpoint.every,
             save=save,

@@ -65,6 +65,7 @@ def _learner(config: RunConfig) -> LoraLearner:
         algo=config.algo,
         learner=config.learner,
         temperature=config.rollout.temperature,
+        max_tokens=config.rollout.max_tokens,
         total_steps=config.steps,
         device=config.cluster.device,
         seed=derive_seed(config.seed, "lora"),

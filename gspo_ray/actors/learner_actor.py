@@ -27,8 +27,11 @@ class LearnerActor:
     def start(self) -> None:
         self._learner = self._factory()
 
-    def fill_old_logprobs(self, batch: TrainBatch) -> TrainBatch:
-        return self._learner.fill_old_logprobs(batch)
+    def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        return self._learner.fill_old_logprobs(minibatch)
+
+    def fill_reference_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        return self._learner.fill_reference_logprobs(minibatch)
 
     def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
         return self._learner.step(minibatch, step=step)

@@ -99,8 +99,11 @@ class RayLearner:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    async def fill_old_logprobs(self, batch: TrainBatch) -> TrainBatch:
-        return await self._answer(self._handle.fill_old_logprobs.remote(batch))
+    async def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        return await self._answer(self._handle.fill_old_logprobs.remote(minibatch))
+
+    async def fill_reference_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        return await self._answer(self._handle.fill_reference_logprobs.remote(minibatch))
 
     async def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
         return await self._answer(self._handle.step.remote(minibatch, step=step))

@@ -29,6 +29,7 @@ class TrainBatch:
     reference_logprobs_BT: Tensor | None  # float32, the model's with the adapter switched off; None: not computed
     advantages_B: Tensor  # float32
     counted_B: Tensor  # bool; False: neither in the loss nor in its divisor (never judged, or truncated and masked)
+    row_B: Tensor  # int64, place of the row in the rollout batch, whatever mini-batch it is in
     group_B: Tensor  # int64, index of the group within the rollout batch
     policy_age_B: Tensor  # int64, training steps between the sampling weights and the newest
     num_sequences: int  # the divisor of the loss: ALL counted sequences, degenerate ones too; fixed before any split
@@ -83,6 +84,7 @@ class TrainBatch:
             reference_logprobs_BT=None if reference is None else reference[index_R, :width_T],
             advantages_B=self.advantages_B[index_R],
             counted_B=self.counted_B[index_R],
+            row_B=self.row_B[index_R],
             group_B=self.group_B[index_R],
             policy_age_B=self.policy_age_B[index_R],
         )
@@ -135,6 +137,7 @@ def collate(
         reference_logprobs_BT=None,
         advantages_B=torch.tensor(_per_row(advantages_PG, sizes_P), dtype=torch.float32),
         counted_B=counted_B,
+        row_B=torch.arange(len(completions)),
         group_B=torch.arange(len(groups_P)).repeat_interleave(sizes_P),
         policy_age_B=torch.tensor([newest_step - c.version.step for c in completions]),
         num_sequences=int(counted_B.sum()),

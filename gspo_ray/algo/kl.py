@@ -13,8 +13,8 @@ def token_kl(logprobs_BT: Tensor, reference_logprobs_BT: Tensor, estimator: KlEs
     """Estimate of KL(policy || reference) a token, [B, T] (Schulman, "Approximating KL divergence", 2020).
 
     With x = log reference - log policy:  k1 = -x;  k2 = x^2 / 2;  k3 = exp(x) - x - 1.
-    Used as a loss, k2 has the gradient of the divergence itself; k3 that of the other direction to second order; k1 has
-    none in expectation (the mean score is zero): it measures, it does not pull.
+    Used as a loss on the policy's own samples, k2 has the gradient of the divergence itself in expectation; k3 that of
+    KL(reference || policy); k1 has none (the mean score is zero): it measures, it does not pull.
     """
     x_BT = reference_logprobs_BT.detach() - logprobs_BT
     if estimator == "k1":

@@ -114,7 +114,7 @@ def policy_loss(
         surrogate_BU = surrogate_BU * _per_unit(weights, mask_BU, "weight")
     if not bool((finite_BU := ratio_BU.isfinite() & surrogate_BU.isfinite()).all()):
         row = int((~finite_BU).nonzero()[0][0])
-        raise ValueError(f"the ratio exp({float(log_BU[row].max()):.1f}) in row {row} overflows")
+        raise ValueError(f"the ratio exp({float(log_BU[row].detach().max()):.1f}) in row {row} overflows")
     units_B = mask_BU.sum(-1)
     surrogate_B = _mean(surrogate_BU, mask_BU, units_B)
     tokens_a_unit_B = lens_B // units_B

@@ -19,7 +19,7 @@ class MismatchStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStats:
-    """One computed sequence; `row` is its place in the mini-batch."""
+    """One computed sequence; `row` is its place in the rollout batch."""
 
     row: int
     advantage: float

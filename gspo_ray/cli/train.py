@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gspo_ray.advice import advise
 from gspo_ray.config_io import dump_config, load_config
 
 HELP = "train a LoRA adapter"
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace, rest: Sequence[str]) -> int:
     config = load_config(path, rest)
     if args.dry_run:
         print(dump_config(config), end="")
+        for sentence in advise(config):
+            print(f"! {sentence}", file=sys.stderr)
         return 0
     from gspo_ray.train import train
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from gspo_ray.algo.aggregation import Divisor
 from gspo_ray.algo.batch import TrainBatch, completion_mask
 from gspo_ray.algo.logprobs import completion_positions, token_logprobs
-from gspo_ray.algo.losses import SequenceTerms, gspo_loss, sequence_log_ratio
+from gspo_ray.algo.losses import Objective, policy_loss
+from gspo_ray.algo.mismatch import MismatchCorrection, MismatchWeights, mismatch_weights
 from gspo_ray.algo.stats import SequenceStats, UpdateStats
 from gspo_ray.config import AlgoConfig, LearnerConfig, ModelConfig
 from gspo_ray.errors import LearnerError
 from gspo_ray.learner.model import build_policy
+from gspo_ray.learner.sequence_stats import at_sampling_weights, sequence_stats
 from gspo_ray.learner.weights import export_adapter, import_adapter
 from gspo_ray.types import Adapter, LearnerState
 
@@ -32,12 +35,22 @@ class LoraLearner:
         algo: AlgoConfig,
         learner: LearnerConfig,
         temperature: float,
+        max_tokens: int,
         total_steps: int,
         device: str,
         seed: int,
     ) -> None:
-        self._total_steps = total_steps
+        self._total_steps, self._max_tokens = total_steps, max_tokens
         self._algo, self._config, self._temperature, self._device = algo, learner, temperature, device
+        self._objective = Objective(
+            variant=algo.variant,
+            eps_low=algo.eps_low,
+            eps_high=algo.eps_high,
+            aggregation=algo.aggregation,
+            kl_coef=algo.kl.coef,
+            kl_estimator=algo.kl.estimator,
+        )
+        self._correction = MismatchCorrection(**algo.mismatch.model_dump())
         self._model = build_policy(
             model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
         )
@@ -51,31 +64,28 @@ class LoraLearner:
         )
         self._version_step = 0
 
-    def fill_old_logprobs(self, batch: TrainBatch) -> TrainBatch:
-        """Log-probs at the current weights, for batches that get several updates; zero-advantage rows stay zero.
+    def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        """With log-probs at the current weights, for batches that get several updates; rows not computed stay zero.
 
-        The same mini- and micro-batches as `step` will see, so that the first ratio is 1 to the last bit.
+        The same micro-batches as `step` will see, so that the first ratio is 1 to the last bit.
         """
-        old_BT = torch.zeros_like(batch.sampler_logprobs_BT)
-        start = 0
-        for minibatch in batch.split(self._algo.num_minibatches):
-            for rows_R, part in self._micro_batches(minibatch):
-                with torch.no_grad():
-                    logprobs_RT = self._logprobs(part)
-                old_BT[start + rows_R, : logprobs_RT.shape[1]] = logprobs_RT.cpu()
-            start += minibatch.num_sequences
-        return replace(batch, old_logprobs_BT=old_BT)
+        return replace(minibatch, old_logprobs_BT=self._score_rows(minibatch))
+
+    def fill_reference_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
+        """With log-probs of the reference policy: the same model with the adapter switched off."""
+        with self._model.disable_adapter():
+            return replace(minibatch, reference_logprobs_BT=self._score_rows(minibatch))
 
     def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
-        """One AdamW update for training step `step`. No update when every advantage is zero, or when a gradient is
+        """One AdamW update for training step `step`. No update when no row has a gradient, or when a gradient is
         not finite (then nothing of adapter or optimizer has changed). Raises LearnerError for unusable numbers."""
         started = time.perf_counter()
-        loss, tokens = 0.0, 0
+        loss, kl_loss, tokens = 0.0, 0.0, 0
         sequences: list[SequenceStats] = []
         self._optimizer.zero_grad(set_to_none=True)
-        for rows_R, part in self._micro_batches(minibatch):
-            part_loss, stats = self._backward(part, rows_R)
-            loss += part_loss
+        for _, part in self._micro_batches(minibatch):
+            part_loss, part_kl_loss, stats = self._backward(part)
+            loss, kl_loss = loss + part_loss, kl_loss + part_kl_loss
             sequences += stats
             tokens += int((part.prompt_lens_B + part.completion_lens_B).sum())
         grad_norm, updated = 0.0, False
@@ -90,6 +100,7 @@ class LoraLearner:
             self._optimizer.zero_grad(set_to_none=True)
         return UpdateStats(
             loss=loss,
+            kl_loss=kl_loss,
             grad_norm=grad_norm,
             learning_rate=self._learning_rate(step),
             updated=updated,
@@ -129,31 +140,62 @@ class LoraLearner:
         return self._config.learning_rate * (1 - (step - 1) / self._total_steps)
 
     def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
-        for rows_R in batch.micro_batches(self._config.micro_batch_tokens):
+        for rows_R in batch.micro_batches(self._config.micro_batch_tokens, with_kl=self._objective.kl_coef > 0):
             yield rows_R, batch.rows(rows_R)
 
-    def _backward(self, part: TrainBatch, rows_R: Tensor) -> tuple[float, list[SequenceStats]]:
+    def _score_rows(self, minibatch: TrainBatch) -> Tensor:
+        scored_BT = torch.zeros_like(minibatch.sampler_logprobs_BT)
+        for rows_R, part in self._micro_batches(minibatch):
+            with torch.no_grad():
+                logprobs_RT = self._logprobs(part)
+            scored_BT[rows_R, : logprobs_RT.shape[1]] = logprobs_RT.cpu()
+        return scored_BT
+
+    def _backward(self, part: TrainBatch) -> tuple[float, float, list[SequenceStats]]:
+        """Loss, its KL part and what is to be said about each row; gradients are added to."""
         logprobs_RT = self._logprobs(part)
-        if self._algo.old_logprobs == "sampler":
-            old_RT = part.sampler_logprobs_BT
-        else:  # one update a batch: the sampling weights are the current weights
-            old_RT = logprobs_RT.detach() if part.old_logprobs_BT is None else part.old_logprobs_BT
+        current_RT = logprobs_RT.detach().cpu()
         mask_RT = completion_mask(part.completion_lens_B, logprobs_RT.shape[1])
+        at_sampling_RT = at_sampling_weights(part, current_RT)
+        correction = self._correction_weights(part, at_sampling_RT, mask_RT)
+        reference_RT = part.reference_logprobs_BT
         try:
-            loss, terms = gspo_loss(
+            loss, terms = policy_loss(
                 logprobs_RT,
-                old_RT.to(self._device),
+                self._old_logprobs(part, current_RT).to(self._device),
                 mask_RT.to(self._device),
                 part.advantages_B.to(self._device),
-                eps_low=self._algo.eps_low,
-                eps_high=self._algo.eps_high,
-                num_sequences=part.num_sequences,
+                objective=self._objective,
+                divisor=Divisor(
+                    num_sequences=part.num_sequences, num_tokens=part.num_tokens, max_tokens=self._max_tokens
+                ),
+                weights=None if correction is None else correction.weights.to(self._device),
+                reference_logprobs_BT=None if reference_RT is None else reference_RT.to(self._device),
             )
-            stats = _sequence_stats(part, rows_R, terms, logprobs_RT.detach().cpu(), mask_RT)
+            stats = sequence_stats(part, terms, current_RT, at_sampling_RT, mask_RT, correction)
         except ValueError as error:
             raise LearnerError(f"unusable numbers in the loss: {error}") from error
         loss.backward()
-        return float(loss.detach()), stats
+        return float(loss.detach()), float(terms.kl_loss), stats
+
+    def _old_logprobs(self, part: TrainBatch, current_RT: Tensor) -> Tensor:
+        if self._algo.old_logprobs == "sampler":
+            return part.sampler_logprobs_BT
+        if self._algo.old_logprobs == "reference":
+            if part.reference_logprobs_BT is None:
+                raise LearnerError("algo.old_logprobs=reference, but the batch has no reference log-probs")
+            return part.reference_logprobs_BT
+        # One update a batch: the sampling weights are the current weights.
+        return current_RT if part.old_logprobs_BT is None else part.old_logprobs_BT
+
+    def _correction_weights(
+        self, part: TrainBatch, at_sampling_RT: Tensor | None, mask_RT: Tensor
+    ) -> MismatchWeights | None:
+        if self._correction.mode == "none":
+            return None
+        if at_sampling_RT is None:
+            raise LearnerError("algo.mismatch needs log-probs at the sampling weights, and they are not known")
+        return mismatch_weights(at_sampling_RT, part.sampler_logprobs_BT, mask_RT, self._correction)
 
     def _logprobs(self, part: TrainBatch) -> Tensor:
         """float32 [R, T] at the current weights.
@@ -182,30 +224,3 @@ class LoraLearner:
             return float(norm), ()
         broken = [n for n, p in self._trainable.items() if p.grad is not None and not bool(p.grad.isfinite().all())]
         return float(norm), tuple(broken) or ("gradient norm",)
-
-
-def _sequence_stats(
-    part: TrainBatch, rows_R: Tensor, terms: SequenceTerms, logprobs_RT: Tensor, mask_RT: Tensor
-) -> list[SequenceStats]:
-    """The mismatch is measured at the sampling weights: there before the first update, or from `old_logprobs`."""
-    at_sampling_RT = part.old_logprobs_BT
-    if at_sampling_RT is None and part.is_first_update and not bool(part.policy_age_B.any()):
-        at_sampling_RT = logprobs_RT
-    mismatch: list[float | None] = [None] * len(rows_R)
-    gap_RT = torch.zeros_like(logprobs_RT)
-    if at_sampling_RT is not None:
-        mismatch = list(sequence_log_ratio(at_sampling_RT, part.sampler_logprobs_BT, mask_RT).tolist())
-        gap_RT = torch.where(mask_RT, (at_sampling_RT - part.sampler_logprobs_BT).abs(), 0.0)
-    return [
-        SequenceStats(
-            row=row,
-            advantage=float(part.advantages_B[i]),
-            log_ratio=float(terms.log_ratio_B[i]),
-            clipped=bool(terms.clipped_B[i]),
-            mismatch_log_ratio=mismatch[i],
-            token_abs_diff_sum=float(gap_RT[i].sum()),
-            token_abs_diff_max=float(gap_RT[i].max()),
-            num_tokens=int(part.completion_lens_B[i]),
-        )
-        for i, row in enumerate(rows_R.tolist())
-    ]

@@ -38,14 +38,17 @@ class GroupSampler:
         self._tokens_in_flight = [0] * len(self._engines)
         self._version: WeightVersion | None = None
 
-    async def sample(self, prompts_P: Sequence[Prompt], *, step: int) -> list[Group]:
-        """Groups in the order of `prompts_P`. Raises EngineError: an engine failed, hung or had other weights."""
+    async def sample(self, prompts_P: Sequence[Prompt], *, step: int, first_place: int = 0) -> list[Group]:
+        """Groups in the order of `prompts_P`. Raises EngineError: an engine failed, hung or had other weights.
+
+        `first_place`: how many prompts of this step were sampled before; seeds go on from there.
+        """
         free = asyncio.Semaphore(self._slots)
         try:
             async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as tasks:
                 groups = [
                     tasks.create_task(self._one_group(prompt, derive_seed(self._seed, "rollout", step, place), free))
-                    for place, prompt in enumerate(prompts_P)
+                    for place, prompt in enumerate(prompts_P, start=first_place)
                 ]
         except TimeoutError:
             raise EngineError(

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.interfaces import Tracker
-from gspo_ray.types import Group, RunState, StepMetrics
+from gspo_ray.types import RunState, StepMetrics
 
 
 class CompositeTracker:
@@ -28,8 +29,8 @@ class CompositeTracker:
     def log_step(self, metrics: StepMetrics) -> None:
         self._each("log_step", lambda tracker: tracker.log_step(metrics))
 
-    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None:
-        self._each("log_rollouts", lambda tracker: tracker.log_rollouts(step, groups_P))
+    def log_rollouts(self, record: StepRecord) -> None:
+        self._each("log_rollouts", lambda tracker: tracker.log_rollouts(record))
 
     def log_checkpoint(self, state: RunState, path: str) -> None:
         self._each("log_checkpoint", lambda tracker: tracker.log_checkpoint(state, path))

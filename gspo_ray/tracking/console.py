@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.tracking.console_format import (
     GAP,
     LEGEND,
@@ -77,8 +78,9 @@ class ConsoleTracker:
         for note in (*_verifier_trouble(metrics.values), *metrics.notes):
             self._print(Text(f"    {note}", style="yellow"))
 
-    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None:
+    def log_rollouts(self, record: StepRecord) -> None:
         """One problem, if possible with mixed rewards: its best and its worst completion."""
+        step, groups_P = record.step, record.groups_P
         if not self._sample_every or (step != 1 and step % self._sample_every) or not groups_P:
             return
         mixed = [group for group in groups_P if not group.is_degenerate] or list(groups_P)
@@ -181,9 +183,9 @@ def _verifier_trouble(values: Mapping[str, float]) -> list[str]:
     shares = [
         f"{share(values[name])} {words}"
         for name, words in (
-            ("outcome/timeout_frac", "of the verifications hit the time limit"),
-            ("outcome/error_frac", "could not be judged"),
+            ("outcome/timeout_frac", "of the verifications hit the time limit and were paid 0"),
+            ("outcome/error_frac", "of the completions could not be judged and are left out of the update"),
         )
         if values.get(name, 0.0) > 0
     ]
-    return [f"{'; '.join(shares)}: these completions were paid 0."] if shares else []
+    return [f"{'; '.join(shares)}."] if shares else []

@@ -6,10 +6,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gspo_ray.algo.record import StepRecord
+from gspo_ray.algo.stats import SequenceStats
 from gspo_ray.types import Group, RunState, StepMetrics
 
 METRICS_FILE = "metrics.jsonl"
@@ -39,10 +42,10 @@ class LocalTracker:
         with self.metrics_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record | values, allow_nan=False) + "\n")
 
-    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None:
-        """Every completion of the step, complete enough to compute its loss again."""
-        lines = [json.dumps(row) for row in rollout_rows(step, groups_P)]
-        _write_atomically(rollouts_file(self.rollouts_dir, step), "".join(line + "\n" for line in lines))
+    def log_rollouts(self, record: StepRecord) -> None:
+        """Every completion of the step, complete enough to compute its loss again, and what the loss made of it."""
+        lines = [json.dumps(row) for row in rollout_rows(record)]
+        _write_atomically(rollouts_file(self.rollouts_dir, record.step), "".join(line + "\n" for line in lines))
 
     def log_checkpoint(self, state: RunState, path: str) -> None:
         """Nothing: the checkpoint is itself on disk."""
@@ -73,39 +76,63 @@ def read_metrics(metrics_jsonl: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def rollout_rows(step: int, groups_P: Sequence[Group]) -> list[dict[str, Any]]:
-    """One flat record a completion; verdict fields are None for a group that was not scored."""
-    rows = []
-    for group_index, group in enumerate(groups_P):
-        for sample_index, completion in enumerate(group.completions):
-            verdict = group.verdicts[sample_index] if group.verdicts else None
-            logprobs = completion.sampler_logprobs
+def rollout_rows(record: StepRecord) -> list[dict[str, Any]]:
+    """One flat record a completion, discarded groups last; what has not happened (verdict, advantage) is None.
+
+    `updates` holds the loss's numbers for each update that computed the row (`SequenceStats`).
+    """
+    by_row = record.sequences_by_row()
+    rows: list[dict[str, Any]] = []
+    for group_index, group in enumerate(record.sampled):
+        discarded = group_index >= len(record.groups_P)
+        advantages_G = None if discarded or not record.advantages_PG else record.advantages_PG[group_index]
+        counted_G = None if discarded or not record.counted_PG else record.counted_PG[group_index]
+        for sample_index in range(len(group.completions)):
+            place = len(rows)  # discarded groups come last, so this is the row in the batch
             rows.append(
                 {
-                    "step": step,
-                    "problem_id": group.prompt.problem.problem_id,
-                    "question": group.prompt.problem.question,
-                    "gold": group.prompt.problem.answer,
+                    "step": record.step,
                     "group": group_index,
                     "sample": sample_index,
-                    "tokens": len(completion.token_ids),
-                    "text": completion.text,
-                    "finish": completion.finish.value,
-                    "reward": verdict.reward if verdict else None,
-                    "outcome": verdict.outcome.value if verdict else None,
-                    "extracted": verdict.extracted if verdict else None,
-                    "verify_seconds": verdict.seconds if verdict else None,
-                    "version_step": completion.version.step,
-                    "version_sha256": completion.version.sha256,
-                    "engine_id": completion.engine_id,
-                    "seed": completion.seed,
-                    "mean_sampler_logprob": math.fsum(logprobs) / len(logprobs) if logprobs else None,
-                    "prompt_ids": list(group.prompt.token_ids),
-                    "token_ids": list(completion.token_ids),
-                    "sampler_logprobs": list(logprobs),
+                    **_completion_fields(group, sample_index),
+                    "discarded": discarded,
+                    "advantage": None if advantages_G is None else advantages_G[sample_index],
+                    "counted": None if counted_G is None else counted_G[sample_index],
+                    "updates": [_loss_fields(stats) for stats in by_row.get(place, ())],
                 }
             )
     return rows
+
+
+def _completion_fields(group: Group, sample_index: int) -> dict[str, Any]:
+    problem, completion = group.prompt.problem, group.completions[sample_index]
+    verdict = group.verdicts[sample_index] if group.verdicts else None
+    logprobs = completion.sampler_logprobs
+    return {
+        "problem_id": problem.problem_id,
+        "question": problem.question,
+        "gold": problem.answer,
+        "tokens": len(completion.token_ids),
+        "text": completion.text,
+        "finish": completion.finish.value,
+        "reward": verdict.reward if verdict else None,
+        "outcome": verdict.outcome.value if verdict else None,
+        "extracted": verdict.extracted if verdict else None,
+        "verify_seconds": verdict.seconds if verdict else None,
+        "version_step": completion.version.step,
+        "version_sha256": completion.version.sha256,
+        "engine_id": completion.engine_id,
+        "seed": completion.seed,
+        "mean_sampler_logprob": math.fsum(logprobs) / len(logprobs) if logprobs else None,
+        "prompt_ids": list(group.prompt.token_ids),
+        "token_ids": list(completion.token_ids),
+        "sampler_logprobs": list(logprobs),
+    }
+
+
+def _loss_fields(stats: SequenceStats) -> dict[str, Any]:
+    fields = asdict(stats)
+    return {name: fields[name] for name in fields if name not in ("row", "advantage", "num_tokens")}
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from mlflow.entities import Metric, Param, RunTag  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
 from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH, MAX_PARAMS_TAGS_PER_BATCH  # noqa: E402
 
+from gspo_ray.algo.record import StepRecord  # noqa: E402
 from gspo_ray.commands import typed  # noqa: E402
 from gspo_ray.tracking.delivery import Delivery  # noqa: E402
 from gspo_ray.tracking.mlflow_store import artifact_location, make_sqlite_folder, quiet_logs  # noqa: E402
 from gspo_ray.tracking.mlflow_values import as_yaml, finite, flatten, rollout_table, shorten  # noqa: E402
-from gspo_ray.types import Group, RunState, StepMetrics  # noqa: E402
+from gspo_ray.types import RunState, StepMetrics  # noqa: E402
 
 CLOSE_TIMEOUT_S = {"FINISHED": 20.0, "FAILED": 20.0, "KILLED": 3.0}  # `ray job stop` leaves 3 s before SIGKILL
 LOGGED_TABLES_TAG = "mlflow.loggedArtifacts"  # the UI shows the JSON files named here as tables
@@ -136,11 +137,11 @@ class MlflowTracker:
             name = f"notes/step_{metrics.step:06d}.txt"
             self._files.put(name, lambda: self._open().log_text(self._open_id, text, name))
 
-    def log_rollouts(self, step: int, groups_P: Sequence[Group]) -> None:
+    def log_rollouts(self, record: StepRecord) -> None:
         """A table of a few completions: the best and the worst of each group."""
-        table = rollout_table(step, groups_P)
+        table = rollout_table(record)
         if table is not None:
-            name = f"rollouts/step_{step:06d}.json"
+            name = f"rollouts/step_{record.step:06d}.json"
             self._files.put(name, lambda: self._send_table(table, name))
 
     def log_checkpoint(self, state: RunState, path: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.tracking.local import rollout_rows
-from gspo_ray.types import Group
 
 TABLE_COLUMNS = (
     "step",
@@ -21,6 +21,7 @@ TABLE_COLUMNS = (
     "extracted",
     "outcome",
     "reward",
+    "advantage",
     "tokens",
     "finish",
     "mean_sampler_logprob",
@@ -64,12 +65,12 @@ def finite(values: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     return good, [name for name in values if name not in good]
 
 
-def rollout_table(step: int, groups_P: Sequence[Group]) -> str | None:
+def rollout_table(record: StepRecord) -> str | None:
     """The best and the worst completion of each group, in the JSON that MLflow shows as a table; None if empty."""
     rows = []
     first = 0
-    every = rollout_rows(step, groups_P)
-    for group in groups_P:
+    every = rollout_rows(record)
+    for group in record.groups_P:
         own = every[first : first + len(group.completions)]
         first += len(own)
         rows += _best_and_worst(own)

@@ -1,104 +1,103 @@
-"""From the groups and updates of one step to its numbers, and to plain words where numbers alone would mislead."""
+"""From the record of one step to its numbers, under the names of metrics.py."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from gspo_ray.algo.stats import SequenceStats, UpdateStats
-from gspo_ray.types import Finish, Group, Outcome, StepMetrics
+import numpy as np
 
-NOISE_NOTE_EVERY = 20  # steps
+from gspo_ray.algo.advantages import is_degenerate
+from gspo_ray.algo.record import StepRecord
+from gspo_ray.tracking.objective_metrics import objective_metrics
+from gspo_ray.types import Completion, Finish, Outcome
 
 
 def step_metrics(
-    step: int,
-    groups_P: Sequence[Group],
-    updates: Sequence[UpdateStats],
-    *,
-    extra: Mapping[str, float],
-    eps_low: float,
-    eps_high: float,
-) -> StepMetrics:
+    record: StepRecord, *, extra: Mapping[str, float], eps_low: float, eps_high: float
+) -> dict[str, float]:
     """`extra` holds what the controller measured itself: time/*, sync/*, data/*, memory/*."""
-    sequences = [sequence for update in updates for sequence in update.sequences]
     values = {
-        **_rewards(groups_P),
-        **_completions(groups_P),
-        **_ratios(updates, sequences, eps_low=eps_low, eps_high=eps_high),
-        **_updates(updates, sequences),
+        **_rewards(record),
+        **_groups(record),
+        **_completions(record),
+        **objective_metrics(record.updates, eps_low=eps_low, eps_high=eps_high),
+        **_updates(record),
         **extra,
     }
     if (rollout_s := extra.get("time/rollout_s", 0.0)) > 0:
         values["sampler/tokens_per_s"] = values["completion/tokens"] / rollout_s
-    return StepMetrics(step=step, values=values, notes=tuple(_notes(step, values, updates, eps_low, eps_high)))
+    return values
 
 
-def _rewards(groups_P: Sequence[Group]) -> dict[str, float]:
-    verdicts = [verdict for group in groups_P for verdict in group.verdicts]
+def _rewards(record: StepRecord) -> dict[str, float]:
+    verdicts = [verdict for group in record.sampled for verdict in group.verdicts]
     values = {
         f"outcome/{outcome.value}_frac": sum(v.outcome is outcome for v in verdicts) / len(verdicts)
         for outcome in Outcome
     }
-    all_right = [all(v.outcome is Outcome.CORRECT for v in group.verdicts) for group in groups_P]
-    all_wrong = [all(v.outcome is not Outcome.CORRECT for v in group.verdicts) for group in groups_P]
-    return values | {
-        "reward/mean": statistics.fmean(v.reward for v in verdicts),
-        "reward/seconds_max": max(v.seconds for v in verdicts),
-        "groups/degenerate_frac": statistics.fmean(group.is_degenerate for group in groups_P),
-        "groups/all_right_frac": statistics.fmean(all_right),
-        "groups/all_wrong_frac": statistics.fmean(all_wrong),
-    }
-
-
-def _completions(groups_P: Sequence[Group]) -> dict[str, float]:
-    completions = [completion for group in groups_P for completion in group.completions]
-    lengths = [len(completion.token_ids) for completion in completions]
-    return {
-        "completion/tokens": float(sum(lengths)),
-        "completion/len_mean": statistics.fmean(lengths),
-        "completion/len_max": float(max(lengths)),
-        "completion/truncated_frac": statistics.fmean(c.finish is Finish.LENGTH for c in completions),
-    }
-
-
-def _ratios(
-    updates: Sequence[UpdateStats], sequences: Sequence[SequenceStats], *, eps_low: float, eps_high: float
-) -> dict[str, float]:
-    if not sequences:
-        return {}
-    ratios = [math.exp(sequence.log_ratio) for sequence in sequences]
-    values = {
-        "gspo/loss": statistics.fmean(update.loss for update in updates),
-        "gspo/ratio_mean": statistics.fmean(ratios),
-        "gspo/ratio_std": statistics.pstdev(ratios),
-        "gspo/ratio_min": min(ratios),
-        "gspo/ratio_max": max(ratios),
-        "gspo/clip_frac": statistics.fmean(s.clipped for s in sequences),
-        "gspo/clip_frac_low": statistics.fmean(s.clipped and s.advantage < 0 for s in sequences),
-        "gspo/clip_frac_high": statistics.fmean(s.clipped and s.advantage > 0 for s in sequences),
-    }
-    gaps = [s.mismatch_log_ratio for s in sequences if s.mismatch_log_ratio is not None]
-    if gaps:
-        known = [s for s in sequences if s.mismatch_log_ratio is not None]
-        values |= {
-            "mismatch/seq_log_ratio_mean": statistics.fmean(gaps),
-            "mismatch/seq_log_ratio_std": statistics.pstdev(gaps),
-            "mismatch/seq_log_ratio_max": max(abs(gap) for gap in gaps),
-            "mismatch/clip_frac": statistics.fmean(not 1 - eps_low <= math.exp(gap) <= 1 + eps_high for gap in gaps),
-            "mismatch/token_abs_diff_mean": sum(s.token_abs_diff_sum for s in known) / sum(s.num_tokens for s in known),
-            "mismatch/token_abs_diff_max": max(s.token_abs_diff_max for s in known),
-        }
+    values["reward/mean"] = statistics.fmean(verdict.reward for verdict in verdicts)
+    values["reward/seconds_max"] = max(verdict.seconds for verdict in verdicts)
+    if compared := [reward for rewards_G in record.rewards_PG for reward in rewards_G if reward is not None]:
+        values["reward/shaped_mean"] = statistics.fmean(compared)
     return values
 
 
-def _updates(updates: Sequence[UpdateStats], sequences: Sequence[SequenceStats]) -> dict[str, float]:
+def _groups(record: StepRecord) -> dict[str, float]:
+    sampled = record.sampled
+    all_right = [all(v.outcome is Outcome.CORRECT for v in group.verdicts) for group in sampled]
+    all_wrong = [all(v.outcome is not Outcome.CORRECT for v in group.verdicts) for group in sampled]
+    flat = sum(is_degenerate(rewards_G) for rewards_G in record.rewards_PG) + len(record.discarded)
+    values = {
+        "groups/degenerate_frac": flat / len(sampled),
+        "groups/all_right_frac": statistics.fmean(all_right),
+        "groups/all_wrong_frac": statistics.fmean(all_wrong),
+        "groups/discarded": float(len(record.discarded)),
+        "groups/refills": float(record.refills),
+        "groups/effective_frac": sum(any(advantages_G) for advantages_G in record.advantages_PG) / len(sampled),
+    }
+    advantages = [advantage for advantages_G in record.advantages_PG for advantage in advantages_G]
+    return values | {
+        "advantage/mean": statistics.fmean(advantages),
+        "advantage/std": statistics.pstdev(advantages),
+        "advantage/min": min(advantages),
+        "advantage/max": max(advantages),
+    }
+
+
+def _completions(record: StepRecord) -> dict[str, float]:
+    pairs = [pair for group in record.sampled for pair in zip(group.completions, group.verdicts, strict=True)]
+    lengths = [len(completion.token_ids) for completion, _ in pairs]
+    correct = [completion for completion, verdict in pairs if verdict.outcome is Outcome.CORRECT]
+    wrong = [completion for completion, verdict in pairs if verdict.outcome is not Outcome.CORRECT]
+    median, p95 = np.percentile(lengths, [50, 95])
+    values = {
+        "completion/tokens": float(sum(lengths)),
+        "completion/len_mean": statistics.fmean(lengths),
+        "completion/len_p50": float(median),
+        "completion/len_p95": float(p95),
+        "completion/len_max": float(max(lengths)),
+        "completion/truncated_frac": statistics.fmean(_truncated(completion) for completion, _ in pairs),
+        "completion/masked_frac": statistics.fmean(not kept for kept_G in record.counted_PG for kept in kept_G),
+    }
+    for name, some in (("correct", correct), ("wrong", wrong)):
+        if some:
+            values[f"completion/len_{name}_mean"] = statistics.fmean(len(c.token_ids) for c in some)
+            values[f"completion/truncated_{name}_frac"] = statistics.fmean(_truncated(c) for c in some)
+    return values
+
+
+def _truncated(completion: Completion) -> bool:
+    return completion.finish is Finish.LENGTH
+
+
+def _updates(record: StepRecord) -> dict[str, float]:
+    updates = record.updates
     values = {
         "learner/updates": float(sum(update.updated for update in updates)),
         "learner/nonfinite_updates": float(sum(bool(update.nonfinite) for update in updates)),
         "learner/learning_rate": updates[-1].learning_rate,
-        "learner/trained_sequences": float(len(sequences)),
+        "learner/trained_sequences": float(len(record.sequences)),
         "learner/tokens": float(sum(update.tokens for update in updates)),
     }
     if norms := [update.grad_norm for update in updates if update.updated]:
@@ -106,35 +105,3 @@ def _updates(updates: Sequence[UpdateStats], sequences: Sequence[SequenceStats])
     if values["learner/tokens"]:
         values["learner/tokens_per_s"] = values["learner/tokens"] / sum(update.seconds for update in updates)
     return values
-
-
-def _notes(
-    step: int, values: Mapping[str, float], updates: Sequence[UpdateStats], eps_low: float, eps_high: float
-) -> list[str]:
-    notes = []
-    if not any(update.sequences for update in updates):
-        right, wrong = values["groups/all_right_frac"], values["groups/all_wrong_frac"]
-        why = (
-            "every completion was wrong: the problems are too hard for this model or the answers cannot be read"
-            if wrong == 1
-            else "every completion was right: nothing left to learn from these problems"
-            if right == 1
-            else "within each group all rewards are equal"
-        )
-        notes.append(
-            f"No group has a learning signal ({why}). The update is skipped and no new adapter is pushed; going on."
-        )
-    for update in updates:
-        if update.nonfinite:
-            notes.append(
-                f"Update refused: the gradient is not finite in {len(update.nonfinite)} tensors, first "
-                f"{update.nonfinite[0]}. Adapter and optimizer are unchanged."
-            )
-    noise = values.get("mismatch/seq_log_ratio_std", 0.0)
-    if noise > min(eps_low, eps_high) and step % NOISE_NOTE_EVERY == 1:
-        notes.append(
-            f"The clip band (-{eps_low:g} / +{eps_high:g}) is narrower than the numeric gap between learner and "
-            f"sampler (std {noise:.1e}; it alone puts {values['mismatch/clip_frac']:.0%} of sequences outside). "
-            "Use one dtype on both sides (model.dtype=float32), or keep algo.old_logprobs=learner: it cancels the gap."
-        )
-    return notes

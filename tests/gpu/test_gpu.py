@@ -28,6 +28,7 @@ def test_the_learner_scores_on_cuda_as_on_cpu():
             algo=AlgoConfig(),
             learner=LearnerConfig(),
             temperature=1.0,
+            max_tokens=64,
             total_steps=1,
             device=device,
             seed=0,

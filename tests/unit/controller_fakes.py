@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from gspo_ray.algo.stats import SequenceStats, UpdateStats
+from gspo_ray.algo.stats import UpdateStats
 from gspo_ray.config import AlgoConfig
 from gspo_ray.controller import Controller
 from gspo_ray.data.stream import ProblemStream
@@ -14,7 +14,7 @@ from gspo_ray.probe import AdapterProbe
 from gspo_ray.rollout.engine_fake import FakeEngine
 from gspo_ray.rollout.sampler import GroupSampler
 from gspo_ray.types import Adapter, LearnerState, RunState, SamplingParams, WeightVersion
-from tests.unit.factories import make_prompt, make_verdict
+from tests.unit.factories import make_prompt, make_sequence, make_verdict
 
 SEED = 3
 
@@ -24,39 +24,39 @@ class FakeLearner:
 
     def __init__(self):
         self.weights, self.version_step = b"initial", 0
-        self.filled = 0
+        self.filled = self.referred = 0
         self.batches = []
         self.score_value = -0.5
         self.refuse = False
 
-    async def fill_old_logprobs(self, batch):
+    async def fill_old_logprobs(self, minibatch):
         self.filled += 1
-        return replace(batch, old_logprobs_BT=torch.zeros_like(batch.sampler_logprobs_BT))
+        return replace(minibatch, old_logprobs_BT=torch.zeros_like(minibatch.sampler_logprobs_BT))
+
+    async def fill_reference_logprobs(self, minibatch):
+        self.referred += 1
+        return replace(minibatch, reference_logprobs_BT=torch.zeros_like(minibatch.sampler_logprobs_BT))
 
     async def step(self, minibatch, *, step):
         self.batches.append((step, minibatch))
-        rows = minibatch.active_rows.tolist()
+        rows = minibatch.active_rows().tolist()
         updated = bool(rows) and not self.refuse
         if updated:
             seen = (self.weights, step, minibatch.token_ids_BL.tolist(), minibatch.advantages_B.tolist())
             self.weights, self.version_step = hashlib.sha256(repr(seen).encode()).digest(), step
         return UpdateStats(
             loss=0.1,
+            kl_loss=0.0,
             grad_norm=1.0,
             learning_rate=1e-3,
             updated=updated,
             nonfinite=("layer.lora_B",) if rows and self.refuse else (),
             num_sequences=minibatch.num_sequences,
             sequences=tuple(
-                SequenceStats(
-                    row=row,
+                make_sequence(
+                    int(minibatch.row_B[row]),
                     advantage=float(minibatch.advantages_B[row]),
-                    log_ratio=0.0,
-                    clipped=False,
-                    mismatch_log_ratio=0.0,
-                    token_abs_diff_sum=0.0,
-                    token_abs_diff_max=0.0,
-                    num_tokens=int(minibatch.completion_lens_B[row]),
+                    tokens=int(minibatch.completion_lens_B[row]),
                 )
                 for row in rows
             ),
@@ -100,14 +100,16 @@ def first_is_right(step, sample):
 class RecordingTracker:
     steps: list = field(default_factory=list)
     rollouts: list = field(default_factory=list)
+    records: list = field(default_factory=list)
 
     def log_config(self, config): ...
 
     def log_step(self, metrics):
         self.steps.append(metrics)
 
-    def log_rollouts(self, step, groups_P):
-        self.rollouts.append((step, list(groups_P)))
+    def log_rollouts(self, record):
+        self.rollouts.append((record.step, list(record.groups_P)))
+        self.records.append(record)
 
     def log_checkpoint(self, state, path): ...
 
@@ -160,6 +162,7 @@ class Run:
             probe=AdapterProbe(token_ids=(1, 2, 3, 4), num_prompt=2, tolerance=1e-3),
             algo=algo or AlgoConfig(),
             problems_per_step=problems_per_step,
+            max_tokens=8,
             total_steps=total_steps,
             checkpoint_every=checkpoint_every,
             save=save,

@@ -154,13 +154,15 @@ def test_an_engine_that_fails_to_take_a_push_stops_the_run_at_that_step():
     ("algo", "filled", "updates"),
     [
         (AlgoConfig(), 0, 1),
-        (AlgoConfig(num_minibatches=3), 2, 3),
+        (AlgoConfig(num_minibatches=3), 6, 3),
+        (AlgoConfig(num_epochs=3), 2, 3),
+        (AlgoConfig(num_minibatches=2, num_epochs=2), 4, 4),
         (AlgoConfig(num_minibatches=3, old_logprobs="sampler"), 0, 3),
     ],
 )
 def test_old_logprobs_are_computed_only_for_several_updates(algo, filled, updates):
     run = Run(total_steps=2, algo=algo).go()
-    assert run.learner.filled == filled
+    assert run.learner.filled == filled  # each mini-batch once a step, before its first update
     assert [step for step, _ in run.learner.batches] == [1] * updates + [2] * updates
     assert [batch.is_first_update for _, batch in run.learner.batches] == ([True] + [False] * (updates - 1)) * 2
     # One push a step, whatever the number of updates

@@ -11,7 +11,7 @@ import pytest
 
 from gspo_ray import errors, types
 from gspo_ray.algo import stats
-from gspo_ray.algo.stats import SequenceStats, UpdateStats
+from gspo_ray.algo.stats import MismatchStats, SequenceStats, UpdateStats
 from gspo_ray.types import (
     Adapter,
     Completion,
@@ -31,15 +31,18 @@ from gspo_ray.types import (
 VERSION = WeightVersion(step=3, sha256="ab" * 32)
 PROMPT = Prompt(problem=Problem(problem_id="p1", question="1 + 1?", answer="2", source="test"), token_ids=(1, 2, 3))
 ADAPTER = Adapter(version=VERSION, payload=b"\x00\xff", peft_config="{}")
+MISMATCH = MismatchStats(log_ratio=1e-5, abs_diff_sum=0.1, abs_diff_max=0.05, k3_sum=1e-6)
 SEQUENCE = SequenceStats(
     row=0,
     advantage=1.0,
-    log_ratio=1e-5,
-    clipped=False,
-    mismatch_log_ratio=None,
-    token_abs_diff_sum=0.1,
-    token_abs_diff_max=0.05,
     num_tokens=2,
+    log_ratio=1e-5,
+    clipped_tokens=0,
+    outside_tokens=0,
+    token_log_ratio_min=0.0,
+    token_log_ratio_max=2e-5,
+    staleness_log_ratio=None,
+    mismatch=MISMATCH,
 )
 
 
@@ -76,9 +79,11 @@ EXAMPLES: list[Any] = [
     LearnerState(adapter=ADAPTER, optimizer=b"opt"),
     RunState(step=3, problems_seen=24, version=VERSION, seed=1),
     StepMetrics(step=3, values={"reward/mean": 0.5}, notes=("a note",)),
+    MISMATCH,
     SEQUENCE,
     UpdateStats(
         loss=0.1,
+        kl_loss=0.0,
         learning_rate=1e-4,
         grad_norm=2.0,
         updated=True,

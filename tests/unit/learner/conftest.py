@@ -62,8 +62,8 @@ def make_learner(tiny_llama):
         target_modules="all-linear",
         dtype="float32",
         temperature=1.0,
-        num_minibatches=1,
-        old_logprobs="learner",
+        algo=None,
+        max_tokens=100,
         total_steps=100,
         **learner,
     ):
@@ -74,9 +74,10 @@ def make_learner(tiny_llama):
             model=ModelConfig(
                 path=path, dtype=dtype, lora=LoraConfig(rank=rank, alpha=alpha, target_modules=target_modules)
             ),
-            algo=AlgoConfig(num_minibatches=num_minibatches, old_logprobs=old_logprobs),
+            algo=algo or AlgoConfig(),
             learner=LearnerConfig(**settings),
             temperature=temperature,
+            max_tokens=max_tokens,
             total_steps=total_steps,
             device="cpu",
             seed=seed,

@@ -114,7 +114,7 @@ def test_degenerate_groups_are_felt_in_the_divisor_and_nowhere_else(make_learner
     mixed, alone = make_batch([signal, flat]), make_batch([signal])
     one, other = make_learner(), make_learner()
     stats = one.step(mixed, step=1)
-    other.step(replace(alone, num_sequences=6), step=1)
+    other.step(replace(alone, num_sequences=6, num_tokens=39), step=1)  # 15 + 24 tokens
     assert one.export_adapter().payload == other.export_adapter().payload
     assert {s.row for s in stats.sequences} == {0, 1, 2}
     # 3 sequences instead of 6 in the divisor: exactly twice the gradient
@@ -138,7 +138,7 @@ def test_a_batch_without_signal_changes_nothing_at_all(make_learner):
 def test_an_update_of_a_minibatch_equals_that_of_a_batch_made_of_its_groups(make_learner):
     # A8: four updates of 8 from a batch of 32 are normalised by 8 each
     groups = [random_group(seed) for seed in range(4)]
-    one, other = make_learner(num_minibatches=2), make_learner()
+    one, other = make_learner(), make_learner()
     batch = one.fill_old_logprobs(make_batch(groups))
     first = one.step(batch.split(2)[0], step=1)
     assert first.num_sequences == 6
@@ -151,16 +151,16 @@ def test_an_update_of_a_minibatch_equals_that_of_a_batch_made_of_its_groups(make
 @pytest.mark.parametrize("budget", [30, 10**6])
 def test_the_first_ratio_is_one_to_the_last_bit_and_the_second_is_not(make_learner, checkpointing, budget):
     # A23: a ratio of exp(lp - lp.detach()) would stay 1 for ever
-    learner = make_learner(num_minibatches=2, gradient_checkpointing=checkpointing, micro_batch_tokens=budget)
+    learner = make_learner(gradient_checkpointing=checkpointing, micro_batch_tokens=budget)
     learner.step(random_batch(), step=1)  # somewhere else than B = 0
-    batch = learner.fill_old_logprobs(random_batch(4))
-    first, second = [learner.step(part, step=2) for part in batch.split(2)]
+    filled = [learner.fill_old_logprobs(part) for part in random_batch(4).split(2)]
+    first, second = [learner.step(part, step=2) for part in filled]
     assert [s.log_ratio for s in first.sequences] == [0.0] * 6
-    assert not any(s.clipped for s in first.sequences)
+    assert not any(s.clipped_tokens for s in first.sequences)
     assert all(abs(s.log_ratio) > 1e-4 for s in second.sequences)
-    assert any(s.clipped for s in second.sequences)
+    assert any(s.clipped_tokens for s in second.sequences)
     # The gap to the sampler is measured at the sampling weights in both, hence known in both.
-    assert all(s.mismatch_log_ratio is not None for s in second.sequences)
+    assert all(s.mismatch is not None for s in second.sequences)
 
 
 def test_one_update_a_batch_needs_no_old_logprobs(make_learner):
@@ -175,7 +175,7 @@ def test_one_update_a_batch_needs_no_old_logprobs(make_learner):
 
 
 def test_old_logprobs_are_those_of_a_plain_forward_pass_in_every_row(make_learner, tiny_llama):
-    learner = make_learner(num_minibatches=3, micro_batch_tokens=30, temperature=0.6)
+    learner = make_learner(micro_batch_tokens=30, temperature=0.6)
     learner.step(random_batch(), step=1)
     groups = [random_group(s, prompt_len=3 + 2 * s) for s in range(4)]
     groups[1] = random_group(1, (1.0, 1.0, 1.0), prompt_len=5)
@@ -192,7 +192,7 @@ def test_old_logprobs_are_those_of_a_plain_forward_pass_in_every_row(make_learne
 
 def test_padding_is_not_felt(make_learner):
     # A25: alone, or beside a sequence ten times as long
-    learner = make_learner(num_minibatches=1)
+    learner = make_learner()
     learner.step(random_batch(), step=1)
     short = random_group(1, (1.0, 0.0), lens=(4, 6))
     long = random_group(2, (1.0, 0.0), prompt_len=40, lens=(100, 60))

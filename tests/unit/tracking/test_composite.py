@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.tracking.composite import CompositeTracker
 from gspo_ray.types import RunState
 from tests.unit.tracking.factories import make_group, make_step
@@ -17,7 +18,7 @@ class Recorder:
     def log_step(self, metrics):
         self.calls.append("log_step")
 
-    def log_rollouts(self, step, groups_P):
+    def log_rollouts(self, record):
         self.calls.append("log_rollouts")
 
     def log_checkpoint(self, state, path):
@@ -42,7 +43,7 @@ def test_every_call_reaches_every_tracker_in_order():
     both = CompositeTracker([first, second], warn=pytest.fail)
     both.log_config({})
     both.log_step(make_step(1))
-    both.log_rollouts(1, [make_group()])
+    both.log_rollouts(StepRecord(step=1, groups_P=[make_group()]))
     both.log_checkpoint(RunState(step=1), "path")
     both.close("FINISHED")
     assert first.calls == second.calls == ["log_config", "log_step", "log_rollouts", "log_checkpoint", "close FINISHED"]

@@ -5,6 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.tracking.console import ConsoleTracker
 from gspo_ray.tracking.console_format import count, duration, fit, one_line, sparkline, step_columns
 from gspo_ray.types import RunState, StepMetrics
@@ -35,7 +36,10 @@ def test_notes_and_verifier_trouble_stand_under_the_line():
     note = "the clip band is below the noise floor: " + "a long explanation " * 10
     tracker.log_step(make_step(1, notes=(note.strip(),), outcome__timeout_frac=0.03, outcome__error_frac=0.01))
     assert note.strip() in out.getvalue()  # unbroken
-    assert "3% of the verifications hit the time limit; 1% could not be judged" in out.getvalue()
+    assert (
+        "3% of the verifications hit the time limit and were paid 0; 1% of the completions could not be judged"
+        in out.getvalue()
+    )
 
 
 def test_missing_metrics_are_dashes():
@@ -58,14 +62,14 @@ def test_a_terminal_gets_the_columns_that_fit():
 @pytest.mark.parametrize(("step", "shown"), [(1, True), (2, False), (5, True)])
 def test_samples_are_due_in_step_one_and_every_k_steps(step, shown):
     tracker, out = make_tracker()
-    tracker.log_rollouts(step, [make_group()])
+    tracker.log_rollouts(StepRecord(step=step, groups_P=[make_group()]))
     assert ("What is 3 + 4?" in out.getvalue()) == shown
 
 
 def test_model_text_is_shown_as_it_is():
     tracker, out = make_tracker()
     text = "[bold]7[/bold] [/nonsense] \x1b[31mred\nnext line \\boxed{7}"
-    tracker.log_rollouts(1, [make_group((text, "8"))])
+    tracker.log_rollouts(StepRecord(step=1, groups_P=[make_group((text, "8"))]))
     shown = out.getvalue()
     assert "[bold]7[/bold] [/nonsense]" in shown
     assert "\x1b" not in shown
@@ -76,9 +80,13 @@ def test_model_text_is_shown_as_it_is():
 
 def test_mixed_groups_are_shown_first_and_unscored_ones_can_be():
     tracker, out = make_tracker()
-    tracker.log_rollouts(1, [make_group(("a", "b"), (1.0, 1.0), problem_id="same"), make_group(problem_id="mixed")])
+    tracker.log_rollouts(
+        StepRecord(
+            step=1, groups_P=[make_group(("a", "b"), (1.0, 1.0), problem_id="same"), make_group(problem_id="mixed")]
+        )
+    )
     assert "mixed" in out.getvalue()
-    tracker.log_rollouts(5, [make_group(rewards=())])
+    tracker.log_rollouts(StepRecord(step=5, groups_P=[make_group(rewards=())]))
     assert "not scored" in out.getvalue()
 
 

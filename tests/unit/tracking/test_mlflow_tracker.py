@@ -10,6 +10,7 @@ import uuid
 import pytest
 from mlflow import MlflowClient
 
+from gspo_ray.algo.record import StepRecord
 from gspo_ray.tracking.mlflow_tracker import MlflowTracker
 from gspo_ray.tracking.mlflow_values import MAX_TABLE_ROWS, flatten, rollout_table
 from gspo_ray.types import RunState, WeightVersion
@@ -48,7 +49,7 @@ def test_a_run_is_stored_with_all_its_parts_beside_the_database(store, tmp_path,
     tracker.log_config({"model": {"lora": {"rank": 16}, "revision": None}, "steps": 2, "examples": [["q", "a"]] * 2000})
     for step in (1, 2):
         tracker.log_step(make_step(step, 0.1 * step, notes=("mind this",) if step == 2 else ()))
-        tracker.log_rollouts(step, [make_group()])
+        tracker.log_rollouts(StepRecord(step=step, groups_P=[make_group()]))
     tracker.log_checkpoint(RunState(step=2, version=version), str(tmp_path / "checkpoint"))
     tracker.log_artifact(tmp_path / "rewards.png", "figures")
     finish(tracker)
@@ -88,7 +89,7 @@ def test_a_resumed_run_goes_on_in_the_same_run(store):
     first = make_tracker(uri)
     first.log_config({"steps": 10, "name": "x"})
     first.log_step(make_step(1))
-    first.log_rollouts(1, [make_group()])
+    first.log_rollouts(StepRecord(step=1, groups_P=[make_group()]))
     finish(first, "KILLED")
     client = MlflowClient(uri)
     assert client.get_run(first.run_id).info.status == "KILLED"
@@ -99,7 +100,7 @@ def test_a_resumed_run_goes_on_in_the_same_run(store):
     assert client.get_run(first.run_id).info.status == "RUNNING"
     second.log_config({"steps": 20, "name": "x"})
     second.log_step(make_step(2))
-    second.log_rollouts(2, [make_group()])
+    second.log_rollouts(StepRecord(step=2, groups_P=[make_group()]))
     finish(second)
 
     run = client.get_run(first.run_id)
@@ -156,7 +157,7 @@ def test_a_dead_server_costs_no_time_and_is_said_in_plain_words():
     tracker.log_config({"a": 1})
     for step in range(1, 101):
         tracker.log_step(make_step(step))
-        tracker.log_rollouts(step, [make_group()])
+        tracker.log_rollouts(StepRecord(step=step, groups_P=[make_group()]))
     assert time.monotonic() - begin < 1
     assert tracker.run_id is None
     begin = time.monotonic()
@@ -195,7 +196,7 @@ def test_a_broken_artifact_store_does_not_hold_up_the_metrics():
     client.broken_artifacts = True
     tracker = make_tracker("fake", client_factory=lambda uri: client, warn=warnings.append)
     for step in (1, 2):
-        tracker.log_rollouts(step, [make_group()])
+        tracker.log_rollouts(StepRecord(step=step, groups_P=[make_group()]))
         tracker.log_step(make_step(step))
     tracker.close("FINISHED", timeout_s=1)
     assert client.steps() == [1, 2]
@@ -239,7 +240,10 @@ def test_a_server_that_hangs_does_not_hold_up_the_end():
 def test_flatten_and_table():
     assert flatten({"a": {"b": [1, "x"], "c": None}, "d": True}) == {"a.b": '[1, "x"]', "a.c": "None", "d": "True"}
     groups = [make_group(("a", "b", "c"), (0.0, 1.0, 0.0))] * 3 + [make_group(("a", "b"), (1.0, 1.0))]
-    table = json.loads(rollout_table(7, groups) or "")
+    table = json.loads(rollout_table(StepRecord(step=7, groups_P=groups)) or "")
     assert [row[table["columns"].index("reward")] for row in table["data"]] == [1.0, 0.0] * 3 + [1.0]
-    assert len(json.loads(rollout_table(1, [make_group()] * 100) or "")["data"]) == MAX_TABLE_ROWS
-    assert rollout_table(1, []) is None
+    assert (
+        len(json.loads(rollout_table(StepRecord(step=1, groups_P=[make_group()] * 100)) or "")["data"])
+        == MAX_TABLE_ROWS
+    )
+    assert rollout_table(StepRecord(step=1, groups_P=[])) is None

@@ -1,0 +1,34 @@
+"""The one configuration tree of a run. Defaults < YAML file < dotted flags (see config_io.py).
+
+Classes elsewhere receive the sub-config or the plain values that they need, never `RunConfig`.
+"""
+
+from gspo_ray.config.algo import AlgoConfig, DynamicSamplingConfig, KlConfig, MismatchConfig, OverlongConfig
+from gspo_ray.config.data import BOX_INSTRUCTION, DataConfig, PromptConfig
+from gspo_ray.config.learner import LearnerConfig
+from gspo_ray.config.model import VLLM_LORA_RANKS, LoraConfig, ModelConfig
+from gspo_ray.config.rollout import EngineConfig, RewardConfig, RolloutConfig
+from gspo_ray.config.run import RunConfig
+from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingConfig
+
+__all__ = [
+    "BOX_INSTRUCTION",
+    "VLLM_LORA_RANKS",
+    "AlgoConfig",
+    "CheckpointConfig",
+    "ClusterConfig",
+    "DataConfig",
+    "DynamicSamplingConfig",
+    "EngineConfig",
+    "KlConfig",
+    "LearnerConfig",
+    "LoraConfig",
+    "MismatchConfig",
+    "ModelConfig",
+    "OverlongConfig",
+    "PromptConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrackingConfig",
+]

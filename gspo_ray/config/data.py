@@ -1,0 +1,62 @@
+"""data.*"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from gspo_ray.config.section import Section
+
+BOX_INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
+
+
+class PromptConfig(Section):
+    template: str = "{question}" + BOX_INSTRUCTION
+    """The user turn; `{question}` is replaced. It must ask for the \\boxed{} that the verifier reads."""
+    system: str | None = None
+    examples: list[tuple[str, str]] = Field([])
+    """Worked turns (question, assistant reply) before the real one; the question goes through the template."""
+    enable_thinking: bool = False
+    """Handed to the chat template; templates that do not know it ignore it."""
+
+    @model_validator(mode="after")
+    def _asks_for_what_is_read(self) -> Self:
+        if "{question}" not in self.template:
+            raise ValueError("data.prompt.template has no {question}, so every prompt would be the same. Add it.")
+        if "\\boxed" not in self.template + (self.system or ""):
+            raise ValueError(
+                "data.prompt.template never mentions \\boxed{}, but the verifier reads the last \\boxed{} of a "
+                "completion: right answers would be scored wrong. Ask for it in the template or in data.prompt.system."
+            )
+        return self
+
+
+class DataConfig(Section):
+    source: Literal["additions", "gsm8k", "dapo", "jsonl", "parquet"] = "additions"
+    """`additions` is made on the spot; the others read `path`."""
+    path: str | None = None
+    question_column: str = "question"
+    """For jsonl and parquet. A dotted name reaches into nested records."""
+    answer_column: str = "answer"
+    id_column: str | None = None
+    """None: the row number is the id."""
+    max_problems: int | None = Field(None, ge=1)
+    """Keep the first k rows (before shuffling)."""
+    shuffle: bool = True
+    """One permutation of the whole set for every pass over it, derived from (seed, pass)."""
+    problems_per_step: int = Field(8, ge=1)
+    max_prompt_tokens: int = Field(1024, ge=1)
+    """Longer prompts are dropped before the run, counted and named."""
+    prompt: PromptConfig = PromptConfig()
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if self.source != "additions" and not self.path:
+            raise ValueError(f"data.source is {self.source!r}, which reads a file: set data.path")
+        if self.source == "additions" and self.path:
+            raise ValueError(
+                f"data.path is {self.path!r}, but data.source is 'additions', which reads no file: "
+                "set data.source to what the file holds (gsm8k, dapo, jsonl, parquet), or remove data.path"
+            )
+        return self

@@ -1,0 +1,26 @@
+"""learner.*"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gspo_ray.config.section import Section
+
+
+class LearnerConfig(Section):
+    learning_rate: float = Field(4e-5, gt=0)
+    lr_schedule: Literal["constant", "linear"] = "constant"
+    """`linear`: from learning_rate in step 1 down to learning_rate / steps in the last; no hidden state."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    adam_eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float | None = Field(1.0, gt=0)
+    """None: no clipping (the norm is logged all the same)."""
+    micro_batch_tokens: int = Field(16384, ge=1)
+    """Padded tokens of one forward and backward pass. Changes memory and speed, never the gradient."""
+    gradient_checkpointing: bool = False
+    cpu_threads: int = Field(2, ge=1)
+    """Torch threads of the learner when it runs on CPU."""

@@ -1,0 +1,60 @@
+"""The whole tree."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from gspo_ray.config.algo import AlgoConfig
+from gspo_ray.config.data import DataConfig
+from gspo_ray.config.learner import LearnerConfig
+from gspo_ray.config.model import ModelConfig
+from gspo_ray.config.rollout import RewardConfig, RolloutConfig
+from gspo_ray.config.section import Section
+from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingConfig
+
+
+class RunConfig(Section):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "gspo"
+    seed: int = Field(0, ge=0)
+    """Everything random derives from (seed, step, problem, sample)."""
+    steps: int = Field(100, ge=1)
+    storage_path: str = "runs"
+    """Folder for run directories (config, metrics, rollouts, checkpoints) and the local MLflow store."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    algo: AlgoConfig = AlgoConfig()
+    learner: LearnerConfig = LearnerConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.algo.num_minibatches > self.data.problems_per_step:
+            raise ValueError(
+                f"algo.num_minibatches is {self.algo.num_minibatches} but a step has only "
+                f"{self.data.problems_per_step} groups (data.problems_per_step), and groups stay whole. "
+                "Lower the first or raise the second."
+            )
+        if self.algo.overlong.mode == "soft_penalty" and self.algo.overlong.buffer_tokens >= self.rollout.max_tokens:
+            raise ValueError(
+                f"algo.overlong.buffer_tokens is {self.algo.overlong.buffer_tokens}, but a completion has at most "
+                f"{self.rollout.max_tokens} tokens (rollout.max_tokens): every length would be punished. "
+                "Lower the first."
+            )
+        if "://" in self.storage_path:
+            raise ValueError(
+                f"storage_path {self.storage_path!r} is a URL; only folders are supported so far. Name a folder."
+            )
+        if self.cluster.device == "cpu" and self.rollout.engine.tensor_parallel_size > 1:
+            raise ValueError("rollout.engine.tensor_parallel_size above 1 needs cluster.device=cuda")
+        return self
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens that a row can have: the longest prompt plus the longest completion."""
+        return self.data.max_prompt_tokens + self.rollout.max_tokens
