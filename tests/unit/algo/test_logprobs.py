@@ -8,7 +8,7 @@ from gspo_ray.algo.logprobs import completion_positions, token_logprobs
 
 
 def test_the_temperature_goes_in_before_the_softmax():
-    # B34: (2, 1, 0) / 0.6, token 0: -log(1 + e^(-1/0.6) + e^(-2/0.6)) = -0.202573.
+    # (2, 1, 0) / 0.6, token 0: -log(1 + e^(-1/0.6) + e^(-2/0.6)) = -0.202573.
     # raw -0.407606 and raw / T = -0.679343 would both be wrong.
     logits = torch.tensor([[[2.0, 1.0, 0.0]]])
     value = token_logprobs(logits, torch.tensor([[0]]), temperature=0.6)
@@ -68,3 +68,16 @@ def test_completion_positions_count_from_the_first_kept_logit():
     index, chosen = completion_positions(tokens, torch.tensor([3, 2]), torch.tensor([2, 3]), first_position=1)
     assert index.tolist() == [[1, 2, 2], [0, 1, 2]]
     assert chosen.tolist() == [[20, 21, 21], [30, 31, 32]]
+
+
+def test_the_clip_band_survives_a_bfloat16_model():
+    # Two logits of 0 and 0.0004 (rounded to bfloat16: 0.000399): log-softmax -log(1 + e^-x) = -log 2 + x / 2 - x^2 / 8.
+    # In bfloat16 both would be -0.6914 and their ratio 1: exp(0.0005), exp(0.001) and 1.0004 all round to 1.0 there.
+    assert torch.tensor([0.0005, 0.001]).exp().bfloat16().tolist() == [1.0, 1.0]
+    x = torch.tensor(0.0004, dtype=torch.bfloat16)
+    old, new = (
+        token_logprobs(torch.stack([logit, torch.zeros_like(x)])[None, None], torch.tensor([[0]]), temperature=1.0)
+        for logit in (torch.zeros_like(x), x)
+    )
+    assert float((new - old).exp()) == pytest.approx(1 + float(x) / 2, abs=2e-7)
+    assert float((new - old).exp()) > 1.00015
