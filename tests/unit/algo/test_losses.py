@@ -194,14 +194,15 @@ def test_a_weight_multiplies_the_policy_term_of_its_sequence_after_the_clip(vari
 def test_the_kl_term_is_added_to_the_loss_and_pulls_towards_the_reference(estimator):
     batch = equal_tokens([1.0], [0.0], tokens=2)._replace(reference_BT=torch.full((1, 2), -0.5, dtype=torch.float64))
     objective = Objective(kl_coef=0.1, kl_estimator=estimator)
-    result = run(batch, objective, batch.divisor(), reference=batch.reference_BT)
+    result = run(batch, objective, batch.divisor(more_sequences=4), reference=batch.reference_BT)
     # x = log reference - log policy = -0.5: k1 = 0.5, k2 = 0.125, k3 = e^-0.5 - 1 + 0.5 = 0.1065307; slope by the
     # log-prob: k1 1, k2 -x = 0.5, k3 1 - e^x = 0.3934693. Positive: the policy's log-prob is to fall to the reference.
     value = {"k1": 0.5, "k2": 0.125, "k3": 0.1065307}[estimator]
     slope = {"k1": 1.0, "k2": 0.5, "k3": 0.3934693}[estimator]
-    assert float(result.loss) == pytest.approx(0.1 * value, abs=1e-8)
-    assert float(result.terms.kl_loss) == pytest.approx(0.1 * value, abs=1e-8)
-    assert result.grad_BT[0].tolist() == pytest.approx([0.1 * slope / 2] * 2, abs=1e-8)
+    # coefficient 0.1, N = 5, and a mean over 2 tokens
+    assert float(result.loss) == pytest.approx(0.1 * value / 5, abs=1e-8)
+    assert float(result.terms.kl_loss) == pytest.approx(0.1 * value / 5, abs=1e-8)
+    assert result.grad_BT[0].tolist() == pytest.approx([0.1 * slope / 5 / 2] * 2, abs=1e-8)
 
 
 def test_a_weight_does_not_touch_the_kl_term():

@@ -1,0 +1,152 @@
+"""Deliberate faults of the objective: what stands in gspo_ray/algo, and what would stand there instead.
+
+python -m tests.conformance.mutations        the table: fault, and the test that found it
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tests.conformance.mutant import Mutation, first_failure
+
+# fmt: off
+MUTATIONS = (
+    Mutation("wrong sign", "losses.py", "test_losses",
+        "return kl_loss - (weights_B",
+        "return kl_loss + (weights_B"),
+    Mutation("sum of the log-ratio", "losses.py", "test_losses",
+        "log_ratio_B = diff_BT.sum(-1) / lens_B",
+        "log_ratio_B = diff_BT.sum(-1)"),
+    Mutation("sum of the log-ratio, reported", "losses.py", "test_losses",
+        ".sum(-1) / _lengths(mask_BT, lens_B)",
+        ".sum(-1)"),
+    Mutation("mean over the padded width", "losses.py", "test_losses_invariance",
+        "log_ratio_B = diff_BT.sum(-1) / lens_B",
+        "log_ratio_B = diff_BT.mean(-1)"),
+    Mutation("clip before exp", "losses.py", "test_losses",
+        "old_logprobs_BT, mask_BT)\n    log_ratio_B =",
+        "old_logprobs_BT, mask_BT).clamp(-objective.eps_low, objective.eps_high)\n    log_ratio_B ="),
+    Mutation("bounds swapped", "losses.py", "test_losses",
+        "1 - objective.eps_low, 1 + objective.eps_high",
+        "1 - objective.eps_high, 1 + objective.eps_low"),
+    Mutation("max for min", "losses.py", "test_losses",
+        "return torch.minimum(",
+        "return torch.maximum("),
+    Mutation("clip without min", "losses.py", "test_losses",
+        "return torch.minimum(unclipped_BU, clipped_BU)",
+        "return clipped_BU"),
+    Mutation("cut counted by outside", "losses.py", "test_losses",
+        "(clipped_BU < unclipped_BU).detach()",
+        "outside_BU.detach()"),
+    Mutation("old log-probs not detached", "losses.py", "test_losses",
+        "torch.where(mask_BT, old_logprobs_BT, 0.0).detach()",
+        "torch.where(mask_BT, old_logprobs_BT, 0.0)"),
+    Mutation("old log-probs never used", "losses.py", "test_losses",
+        "torch.where(mask_BT, old_logprobs_BT, 0.0).detach()",
+        "torch.where(mask_BT, logprobs_BT, 0.0).detach()"),
+    Mutation("advantages and weights not detached", "losses.py", "test_losses",
+        "values[:, None], 0.0).detach()",
+        "values[:, None], 0.0)"),
+    Mutation("mask after subtraction", "losses.py", "test_losses_invariance",
+        "torch.where(mask_BT, logprobs_BT, 0.0) - torch.where(mask_BT, old_logprobs_BT, 0.0).detach()",
+        "(logprobs_BT - old_logprobs_BT.detach()) * mask_BT"),
+    Mutation("sg missing in the token form", "losses.py", "test_losses",
+        "log_ratio_B.detach()[:, None] +",
+        "log_ratio_B[:, None] +"),
+    Mutation("token ratio in the token form", "losses.py", "test_golden",
+        "log_ratio_B.detach()[:, None] + (valid_BT",
+        "diff_BT.detach() + (valid_BT"),
+    Mutation("mismatch weight forgotten", "losses.py", "test_losses",
+        "surrogate_BU * _per_unit(weights,",
+        "surrogate_BU + 0 * _per_unit(weights,"),
+    Mutation("KL sign", "losses.py", "test_losses",
+        "return kl_loss - (weights_B",
+        "return -kl_loss - (weights_B"),
+    Mutation("KL weighed by nothing", "losses.py", "test_losses",
+        "loss = objective.kl_coef * (weights_B *",
+        "loss = objective.kl_coef * (1.0 *"),
+    Mutation("overflow clamped", "losses.py", "test_losses_refusals",
+        "ratio_BU = log_BU.exp()",
+        "ratio_BU = log_BU.clamp(max=20).exp()"),
+    Mutation("NaN replaced in silence", "losses.py", "test_losses_refusals",
+        '_require_finite(diff_BT, "log-prob")',
+        "diff_BT = diff_BT.nan_to_num()"),
+    Mutation("empty completion let through", "losses.py", "test_losses_refusals",
+        "if not bool((lens_B > 0).all())",
+        "if lens_B is None"),
+    Mutation("token-weighted mean by default", "aggregation.py", "test_losses",
+        "torch.full_like(lens_B, 1 / divisor.num_sequences)",
+        "lens_B / divisor.num_tokens"),
+    Mutation("divisor after dropping", "aggregation.py", "test_losses_invariance",
+        "torch.full_like(lens_B, 1 / divisor.num_sequences)",
+        "torch.full_like(lens_B, 1 / len(lens_B))"),
+    Mutation("divisor not checked", "aggregation.py", "test_losses_refusals",
+        "if divisor.num_sequences < len(lens_B) or divisor.num_tokens < int(lens_B.sum())",
+        "if divisor.num_sequences < 0"),
+    Mutation("constant length of the longest row", "aggregation.py", "test_losses",
+        "divisor.num_sequences * divisor.max_tokens",
+        "divisor.num_sequences * int(lens_B.max())"),
+    Mutation("KL direction", "kl.py", "test_kl",
+        "reference_logprobs_BT.detach() - logprobs_BT",
+        "logprobs_BT - reference_logprobs_BT.detach()"),
+    Mutation("reference not detached", "kl.py", "test_losses",
+        "reference_logprobs_BT.detach()",
+        "reference_logprobs_BT"),
+    Mutation("k2 without its half", "kl.py", "test_kl",
+        "x_BT.square() / 2",
+        "x_BT.square()"),
+    Mutation("N for N - 1", "advantages.py", "test_advantages",
+        'count if kind == "population" else count - 1',
+        "count"),
+    Mutation("one baseline for all groups", "advantages.py", "test_advantages",
+        'if kind == "batch":',
+        'if kind != "":'),
+    Mutation("missing reward taken as 0", "advantages.py", "test_advantages",
+        "[reward for reward in rewards_G if reward is not None]",
+        "[reward or 0.0 for reward in rewards_G]"),
+    Mutation("own reward in the baseline of the others", "advantages.py", "test_advantages",
+        "scale = count / (count - 1)",
+        "scale = 1.0"),
+    Mutation("failure of the verifier scored 0", "rewards.py", "test_rewards",
+        "None if verdict.outcome is Outcome.ERROR else verdict.reward",
+        "verdict.reward"),
+    Mutation("masked rows kept in the divisor", "batch.py", "test_batch",
+        "num_sequences=int(counted_B.sum())",
+        "num_sequences=len(completions)"),
+    Mutation("masked rows trained", "batch.py", "test_batch",
+        "self.counted_B & (with_kl |",
+        "(self.counted_B | True) & (with_kl |"),
+    Mutation("degenerate rows left out of the divisor", "batch.py", "test_batch",
+        "num_sequences=int(counted_B.sum())",
+        "num_sequences=sum(a != 0 for a in _per_row(advantages_PG, sizes_P))"),
+    Mutation("mini-batch divided by the rollout", "batch.py", "test_batch_split",
+        "num_sequences=int(self.counted_B[index].sum())",
+        "num_sequences=self.num_sequences"),
+    Mutation("mismatch weight of the product", "mismatch.py", "test_mismatch",
+        "(gap_BT.sum(-1) / lens_B).exp()",
+        "gap_BT.sum(-1).exp()"),
+    Mutation("mismatch weight upside down", "mismatch.py", "test_mismatch",
+        "token_log_ratio(learner_logprobs_BT, sampler_logprobs_BT, mask_BT)",
+        "token_log_ratio(sampler_logprobs_BT, learner_logprobs_BT, mask_BT)"),
+    Mutation("temperature forgotten", "logprobs.py", "test_logprobs",
+        "logits_TV.float() / temperature",
+        "logits_TV.float()"),
+    Mutation("log-probs in the model's dtype", "logprobs.py", "test_logprobs",
+        "logits_TV.float() / temperature",
+        "logits_TV / temperature"),
+)
+# fmt: on
+
+
+def main() -> int:
+    missed = 0
+    for mutation in MUTATIONS:
+        test = first_failure(mutation.tests, mutation)
+        missed += test is None
+        print(f"{mutation.file:15} {mutation.fault:42} {test or 'NOT FOUND'}")
+    print(f"{len(MUTATIONS)} faults, {missed} not found")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
