@@ -85,6 +85,14 @@ def test_rows_that_are_not_counted_are_in_no_minibatchs_divisor(seed):
         assert part.num_tokens == 2 * part.num_sequences
 
 
+@pytest.mark.parametrize("seed", [None, 5])
+def test_only_the_first_minibatch_of_the_first_pass_meets_the_sampling_weights(seed):
+    batch = make_batch(ragged_groups())
+    later = replace(batch, is_first_update=False)
+    assert [part.is_first_update for part in batch.split(3, shuffle_seed=seed)] == [True, False, False]
+    assert [part.is_first_update for part in later.split(3, shuffle_seed=seed)] == [False, False, False]
+
+
 def test_more_minibatches_than_groups_are_refused():
     with pytest.raises(ValueError, match="3 groups into 4"):
         make_batch(ragged_groups()).split(4)
@@ -217,6 +225,8 @@ def test_micro_batches_by_hand():
     batch = make_batch(ragged_groups())
     # 12 tokens: [5, 1] is 2 x 5 = 10; a third would be 3 x 6 = 18. [0] and 4: 2 x 7 = 14 > 12.
     assert [piece.tolist() for piece in batch.micro_batches(12)] == [[5, 1], [0], [4]]
+    assert [piece.tolist() for piece in batch.micro_batches(10)] == [[5, 1], [0], [4]]  # the budget itself fits
+    assert [piece.tolist() for piece in batch.micro_batches(9)] == [[5], [1], [0], [4]]
     assert [piece.tolist() for piece in batch.micro_batches(1)] == [[5], [1], [0], [4]]
     assert [piece.tolist() for piece in batch.micro_batches(10**6)] == [[5, 1, 0, 4]]
 

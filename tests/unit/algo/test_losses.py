@@ -10,6 +10,7 @@ from gspo_ray.algo.losses import Objective, policy_loss, sequence_log_ratio
 from tests.unit.algo.cases import AGGREGATIONS, ESTIMATORS, VARIANTS, Batch, random_batch, run
 
 PAPER = Objective()
+variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def equal_tokens(ratios, advantages, *, tokens=4):
@@ -41,7 +42,7 @@ def test_the_defaults_are_the_papers():
     assert (PAPER.aggregation, PAPER.kl_coef) == ("sequence_mean", 0.0)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 @pytest.mark.parametrize(
     ("ratio", "advantage", "value", "slope"),
     [
@@ -63,7 +64,7 @@ def test_the_clip_table_of_the_papers_band(variant, ratio, advantage, value, slo
     assert terms.clipped_tokens_B.tolist() == [4 if slope == 0 and advantage else 0]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 def test_the_clip_fraction_follows_the_sign_of_the_advantage(variant):
     # All four lie outside the band; only #1 (rewarded, above) and #4 (punished, below) are cut.
     batch = equal_tokens([1.001, 0.999, 1.001, 0.999], [1.0, 1.0, -1.0, -1.0], tokens=3)
@@ -86,6 +87,16 @@ def test_clipped_tokens_are_counted_one_by_one_in_grpo_and_all_or_none_in_gspo()
     assert float(whole.token_log_ratio_min_B) == pytest.approx(-math.log(2), abs=1e-15)
 
 
+@variants
+def test_a_ratio_on_the_edge_of_the_band_is_neither_outside_nor_cut(variant):
+    # A band of no width, and on policy: the ratio is exactly 1, which is both edges.
+    batch = random_batch(spread=0.0)
+    result = run(batch, Objective(variant=variant, eps_low=0.0, eps_high=0.0), batch.divisor())
+    assert not result.terms.outside_tokens_B.any()
+    assert not result.terms.clipped_tokens_B.any()
+    assert result.grad_BT.sum(-1).tolist() == pytest.approx((-batch.advantages_B / 4).tolist(), abs=1e-15)
+
+
 def test_the_ratio_is_the_exponential_of_the_mean_and_not_of_the_sum():
     # log-ratio 0.01 on each of 100 tokens: exp(0.01) = 1.010050; exp(sum) would be e = 2.718282
     log_ratio_B = sequence_log_ratio(
@@ -103,7 +114,7 @@ def test_the_end_token_counts_in_the_length():
     assert float(ratio) == pytest.approx(1.010050, abs=5e-7)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 def test_on_policy_every_token_gets_minus_the_advantage_over_sequences_times_length(variant):
     batch = random_batch(spread=0.0)  # 5, 2, 7, 1 tokens
     divisor = batch.divisor(more_sequences=5)  # N = 9
@@ -126,7 +137,7 @@ def test_on_policy_every_token_gets_minus_the_advantage_over_sequences_times_len
         ("constant_length", (2 / 20, -1 / 20)),  # A / (N * 10)
     ],
 )
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 def test_what_one_token_weighs(variant, aggregation, values):
     batch = random_batch(lens=(1, 3), spread=0.0)._replace(advantages_B=torch.tensor([2.0, -1.0], dtype=torch.float64))
     divisor = Divisor(num_sequences=2, num_tokens=4, max_tokens=10)
@@ -157,7 +168,7 @@ def test_token_ratios_differ_from_the_sequence_ratio_once_off_policy():
     assert not torch.allclose(grpo.grad_BT, gspo.grad_BT, atol=1e-4)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 def test_nothing_but_the_current_logprobs_gets_a_gradient(variant):
     batch = random_batch(padding=0.0)
     weights_B = torch.full((4,), 0.7, dtype=torch.float64)
@@ -180,7 +191,7 @@ def test_nothing_but_the_current_logprobs_gets_a_gradient(variant):
     assert not any(term.requires_grad for term in terms if term is not None)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@variants
 def test_a_weight_multiplies_the_policy_term_of_its_sequence_after_the_clip(variant):
     batch = equal_tokens([1.001, 1.001, 1.0], [1.0, -1.0, 1.0])
     weights_B = torch.tensor([0.5, 2.0, 0.0], dtype=torch.float64)

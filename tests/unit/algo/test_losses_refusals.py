@@ -120,6 +120,7 @@ def test_a_row_that_is_longer_than_the_constant_length():
     divisor = Divisor(num_sequences=2, num_tokens=10, max_tokens=5)
     with pytest.raises(ValueError, match="row 1 has 6 tokens, more than the divisor's 5"):
         sequence_weights(torch.tensor([4, 6]), "constant_length", divisor)
+    assert sequence_weights(torch.tensor([4, 5]), "constant_length", divisor).tolist() == [0.4, 0.5]  # the limit itself
     assert sequence_weights(torch.tensor([4, 6]), "sequence_mean", divisor).tolist() == [0.5, 0.5]
 
 

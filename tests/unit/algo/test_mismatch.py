@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gspo_ray.algo.losses import Objective, sequence_log_ratio
-from gspo_ray.algo.mismatch import MismatchCorrection, mismatch_weights
+from gspo_ray.algo.mismatch import MismatchCorrection, MismatchMode, mismatch_weights
 from tests.unit.algo import oracle
 from tests.unit.algo.cases import random_batch, random_rows, run, tensors
 
-MODES = ("none", "sequence_truncate", "sequence_mask", "token_truncate")
+MODES: tuple[MismatchMode, ...] = ("none", "sequence_truncate", "sequence_mask", "token_truncate")
 modes = pytest.mark.parametrize("mode", MODES)
 
 
@@ -58,6 +58,14 @@ def test_the_mask_keeps_what_lies_in_the_band():
     assert result.touched_tokens_B.tolist() == [2, 0, 0, 2]
 
 
+def test_a_weight_on_the_edge_is_left_alone():
+    # No gap at all: the weight is exactly 1, and cap and band end there.
+    for mode in MODES:
+        result = weights_of([[0.0, 0.0]], MismatchCorrection(mode=mode, cap=1.0, band_low=1.0, band_high=1.0))
+        assert result.weights.flatten().unique().tolist() == [1.0]
+        assert result.touched_tokens_B.tolist() == [0]
+
+
 def test_a_masked_sequence_stays_in_the_divisor():
     batch = random_batch(spread=0.0)
     weights_B = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)
@@ -77,6 +85,11 @@ def test_tokens_are_truncated_one_by_one():
 
 
 def test_the_default_changes_nothing():
+    assert (MismatchCorrection().cap, MismatchCorrection().band_low, MismatchCorrection().band_high) == (
+        2.0,
+        0.99,
+        1.01,
+    )
     batch = random_batch(spread=0.5)
     result = mismatch_weights(batch.logprobs_BT, batch.old_BT, batch.mask_BT, MismatchCorrection())
     assert result.weights.tolist() == [1.0] * 4
