@@ -15,7 +15,7 @@ from gspo_ray.algo.rewards import counted, judged_rewards, penalised
 from gspo_ray.algo.stats import UpdateStats
 from gspo_ray.config import AlgoConfig
 from gspo_ray.data.stream import ProblemStream
-from gspo_ray.interfaces import Learner, Sampler, Tracker, Verifier
+from gspo_ray.interfaces import Evaluation, Learner, Sampler, Tracker, Verifier
 from gspo_ray.probe import AdapterProbe
 from gspo_ray.seeding import derive_seed
 from gspo_ray.tracking.notes import StepNotes
@@ -40,6 +40,7 @@ class Controller:
         max_tokens: int,
         total_steps: int,
         checkpoint_every: int,
+        evaluation: Evaluation | None,
         save: Callable[[RunState], Awaitable[None]],
         measure: Callable[[], Awaitable[dict[str, float]]],
         state: RunState,
@@ -49,15 +50,26 @@ class Controller:
         self._tracker, self._probe, self._algo = tracker, probe, algo
         self._problems_per_step, self._max_tokens, self._total_steps = problems_per_step, max_tokens, total_steps
         self._checkpoint_every, self._save, self._measure = checkpoint_every, save, measure
+        self._evaluation = evaluation
         self._notes = StepNotes(eps_low=algo.eps_low, eps_high=algo.eps_high, old_logprobs=algo.old_logprobs)
 
     async def run(self) -> RunState:
         await self._push()  # pi_old <- pi_theta
+        if self.state.step == 0:
+            await self._evaluate()
         for step in range(self.state.step + 1, self._total_steps + 1):
             await self._one_step(step)
             if step == self._total_steps or (self._checkpoint_every and step % self._checkpoint_every == 0):
                 await self._save(self.state)
+            await self._evaluate()
         return self.state
+
+    async def _evaluate(self) -> None:
+        """After the checkpoint of the step, so that a long evaluation that is killed costs no training."""
+        step = self.state.step
+        if self._evaluation is not None and self._evaluation.is_due(step):
+            summary, values = await self._evaluation.run(self.state)
+            self._tracker.log_evaluation(step, summary, values)
 
     async def _one_step(self, step: int) -> None:
         times: dict[str, float] = defaultdict(float)

@@ -2,48 +2,88 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from gspo_ray.config import RunConfig
 from gspo_ray.data.prompts import PromptBuilder, PromptSet, build_prompts
 from gspo_ray.data.sources import load_problems
-from gspo_ray.errors import ModelError
+from gspo_ray.errors import DataError, ModelError
+from gspo_ray.evaluation.records import DataManifest
 from gspo_ray.models import context_length, resolve_model
 from gspo_ray.probe import DEFAULT_TOLERANCE, AdapterProbe
+
+
+@dataclass(frozen=True, slots=True)
+class EvalInputs:
+    prompts: PromptSet
+    manifest: DataManifest
 
 
 @dataclass(frozen=True, slots=True)
 class RunInputs:
     prompts: PromptSet
     probe: AdapterProbe
+    evaluation: EvalInputs | None  # None: eval.every is 0
 
 
 def load_inputs(config: RunConfig) -> RunInputs:
     """Raises UserError (model, data or config) with the message a person can act on."""
-    model_path = resolve_model(config.model.path, config.model.revision)
-    limit = context_length(model_path, config.model.revision)
-    if limit is not None and config.max_model_len > limit:
-        raise ModelError(
-            f"data.max_prompt_tokens={config.data.max_prompt_tokens} + rollout.max_tokens={config.rollout.max_tokens} "
-            f"= {config.max_model_len} tokens, but {config.model.path} has a context of {limit}. Lower one of them."
-        )
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model_path, revision=config.model.revision)
-    except Exception as error:  # of damaged files the library raises KeyError, and a bare Exception
-        raise ModelError(
-            f"the tokenizer of model.path {config.model.path!r} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    prompts = build_prompts(
-        load_problems(config.data),
-        PromptBuilder(tokenizer, config.data.prompt),
-        max_prompt_tokens=config.data.max_prompt_tokens,
-    )
+    tokenizer = _tokenizer(config)
+    builder = PromptBuilder(tokenizer, config.data.prompt)
+    prompts = build_prompts(load_problems(config.data), builder, max_prompt_tokens=config.data.max_prompt_tokens)
     shortest = min(prompts.prompts, key=lambda prompt: len(prompt.token_ids))
     reply = tokenizer.encode(f"The answer is \\boxed{{{shortest.problem.answer}}}.", add_special_tokens=False)
     reply = reply[: config.rollout.max_tokens - 1]  # scoring generates one token more, which must fit as well
     num_prompt = len(shortest.token_ids) - (0 if reply else 1)
     tolerance = config.rollout.probe_tolerance or DEFAULT_TOLERANCE[config.model.dtype]
     probe = AdapterProbe((*shortest.token_ids, *reply), num_prompt, tolerance)
-    return RunInputs(prompts=prompts, probe=probe)
+    evaluation = _eval_inputs(config, builder) if config.eval.every else None
+    return RunInputs(prompts=prompts, probe=probe, evaluation=evaluation)
+
+
+def load_eval_inputs(config: RunConfig) -> EvalInputs:
+    """For an evaluation alone. Raises UserError as `load_inputs` does, also for a prompt that is too long: leaving it
+    out would change what is measured."""
+    return _eval_inputs(config, PromptBuilder(_tokenizer(config), config.data.prompt))
+
+
+def _eval_inputs(config: RunConfig, builder: PromptBuilder) -> EvalInputs:
+    problems = load_problems(config.eval, section="eval")
+    prompts = build_prompts(problems, builder, max_prompt_tokens=config.data.max_prompt_tokens)
+    if prompts.dropped:
+        longest = max(count for _, count in prompts.dropped)
+        raise DataError(
+            f"{len(prompts.dropped)} evaluation prompts are longer than data.max_prompt_tokens="
+            f"{config.data.max_prompt_tokens}, the longest {longest} tokens. Raise it: an evaluation leaves none out."
+        )
+    path = Path(config.eval.path).expanduser() if config.eval.path else None
+    if path is None:
+        digest = hashlib.sha256(repr(problems).encode()).hexdigest()
+    else:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    name = config.eval.source if path is None else path.stem
+    return EvalInputs(prompts, DataManifest(name=name, sha256=digest, problems=len(problems)))
+
+
+def _tokenizer(config: RunConfig) -> Any:
+    model_path = resolve_model(config.model.path, config.model.revision)
+    limit = context_length(model_path, config.model.revision)
+    if limit is not None and config.max_model_len > limit:
+        key = "rollout" if config.max_model_len == config.data.max_prompt_tokens + config.rollout.max_tokens else "eval"
+        raise ModelError(
+            f"data.max_prompt_tokens={config.data.max_prompt_tokens} + {key}.max_tokens="
+            f"{config.max_model_len - config.data.max_prompt_tokens} = {config.max_model_len} tokens, but "
+            f"{config.model.path} has a context of {limit}. Lower one of them."
+        )
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model_path, revision=config.model.revision)
+    except Exception as error:  # of damaged files the library raises KeyError, and a bare Exception
+        raise ModelError(
+            f"the tokenizer of model.path {config.model.path!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error

@@ -40,6 +40,10 @@ class InferenceEngine(Protocol):
         """Make `adapter` the one that new requests use; echo step and the sha256 of the bytes that arrived."""
         ...
 
+    async def use_base_model(self) -> WeightVersion:
+        """Let new requests use no adapter. Evaluation alone asks for that; without it an engine refuses to sample."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -89,6 +93,16 @@ class Learner(Protocol):
     async def load_state(self, state: LearnerState) -> None: ...
 
 
+class Evaluation(Protocol):
+    """Evaluations in the course of a run."""
+
+    def is_due(self, step: int) -> bool: ...
+
+    async def run(self, state: RunState) -> tuple[dict[str, Any], dict[str, float]]:
+        """Of the weights that the engines hold: the summary record, and its numbers under the names of metrics.py."""
+        ...
+
+
 class Tracker(Protocol):
     """Where a run is watched. A tracker never stops training: what it cannot deliver it keeps and says."""
 
@@ -97,6 +111,8 @@ class Tracker(Protocol):
     def log_step(self, metrics: StepMetrics) -> None: ...
 
     def log_rollouts(self, record: StepRecord) -> None: ...
+
+    def log_evaluation(self, step: int, summary: Mapping[str, Any], values: Mapping[str, float]) -> None: ...
 
     def log_checkpoint(self, state: RunState, path: str) -> None: ...
 

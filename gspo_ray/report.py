@@ -27,7 +27,9 @@ def print_header(
             "model": f"{config.model.path}, {config.model.dtype}, LoRA r={lora.rank} alpha={lora.alpha:g}",
             "data": f"{config.data.source}{f' {config.data.path}' if config.data.path else ''}: {data}",
             "step": f"{config.data.problems_per_step} problems x {rollout.group_size} completions of up to "
-            f"{rollout.max_tokens} tokens, {config.algo.num_minibatches} update(s), {config.steps} steps",
+            f"{rollout.max_tokens} tokens, {config.algo.updates_per_step} update(s), {config.steps} steps",
+            "objective": f"{config.algo.variant}, band -{config.algo.eps_low:g} / +{config.algo.eps_high:g}, "
+            f"{config.algo.aggregation}, advantage {config.algo.advantage}, old log-probs {config.algo.old_logprobs}",
             "resources": f"{cluster.device}: {rollout.num_engines} engine(s), 1 learner, {config.reward.num_workers} "
             f"reward worker(s){gpus}",
             "stored in": str(run_dir.path),

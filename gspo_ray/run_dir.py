@@ -1,7 +1,8 @@
 """One folder a run: where everything that it did can be looked at afterwards, and where a resume finds it.
 
 <storage_path>/<name>-<date>-<time>/
-    config.yaml  mlflow_run.json  metrics.jsonl  rollouts/  checkpoints/  rewards.png  summary.json
+    config.yaml  mlflow_run.json  metrics.jsonl  rollouts/  checkpoints/  evaluations.jsonl  eval/
+    rewards.png  summary.json
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from gspo_ray.config_io import dump_config, flatten, load_config
 from gspo_ray.errors import CheckpointError, ConfigError
 
 # Changing these on resume would make the state of the run mean something else.
-_FIXED = ("seed", "model.", "data.", "rollout.group_size", "rollout.temperature", "algo.num_minibatches")
+_FIXED = (
+    "seed",
+    "model.",
+    "data.",
+    "rollout.group_size",
+    "rollout.temperature",
+    "algo.num_minibatches",
+    "algo.num_epochs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,10 @@ class RunDir:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.path / "eval"
 
     @property
     def reward_plot(self) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from rich.text import Text
 from gspo_ray.actors.cluster import joined_cluster
 from gspo_ray.actors.factories import learner_factory, vllm_engine_factories
 from gspo_ray.actors.placement import demand, reserve
+from gspo_ray.actors.signals import OrderlyExit
 from gspo_ray.actors.workers import Workers, create_workers
 from gspo_ray.advice import advise
 from gspo_ray.checkpoint import complete_checkpoints, load_checkpoint, save_checkpoint
@@ -28,6 +28,7 @@ from gspo_ray.run_dir import RunDir, create_run_dir, find_run_dir
 from gspo_ray.tracking.composite import CompositeTracker
 from gspo_ray.tracking.console import ConsoleTracker
 from gspo_ray.tracking.local import LocalTracker
+from gspo_ray.training_eval import TrainingEvaluation
 from gspo_ray.types import LearnerState, RunState, SamplingParams
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ def train(config: RunConfig, *, resume: str | None = None, engines: Sequence[Eng
     try:
         asyncio.run(job.run(inputs, engines or vllm_engine_factories(config)))
     except asyncio.CancelledError:
-        if job.killed_by is None:
+        if job.exit.killed_by is None:
             raise
-        job.say(f"Stopped by {job.killed_by.name}. {job.how_to_go_on()}", style="yellow")
-        return 128 + job.killed_by
+        job.say(f"Stopped by {job.exit.killed_by.name}. {job.how_to_go_on()}", style="yellow")
+        return 128 + job.exit.killed_by
     return 0
 
 
@@ -67,8 +68,7 @@ class _Job:
         self._run_dir: RunDir | None = None
         self._state = RunState(seed=config.seed)
         self._saved: LearnerState | None = None
-        self._over = False  # every step is done and saved: nothing left to stop
-        self.killed_by: signal.Signals | None = None
+        self.exit = OrderlyExit(self.say)
         if resume is not None:
             self._run_dir = find_run_dir(config, resume)
             self._state, self._saved = _starting_point(self._run_dir, config.steps)
@@ -91,7 +91,7 @@ class _Job:
             num_reward_workers=config.reward.num_workers,
         )
         with joined_cluster(config.cluster.address, say=self.say) as can_grow:
-            self._handle_signals()  # after ray.init, which sets handlers of its own
+            self.exit.install()
             group = await reserve(wanted, can_grow=can_grow, timeout_s=config.cluster.placement_timeout_s, say=self.say)
             workers = create_workers(
                 group,
@@ -129,7 +129,7 @@ class _Job:
             if self._saved is not None:
                 await workers.learner.load_state(self._saved)
             state = await self._controller(inputs, workers, tracker, run_dir, mlflow).run()
-            self._over = True
+            self.exit.nothing_left_to_stop = True
             finish(screen, config, run_dir, state, mlflow=mlflow.how_to_open)
             mlflow.log_artifact(run_dir.reward_plot)
             status = "FINISHED"
@@ -156,6 +156,22 @@ class _Job:
                 run_dir.remember_mlflow_run(run_id)
             tracker.log_checkpoint(state, str(path))
 
+        sampler = GroupSampler(
+            workers.engines,
+            group_size=rollout.group_size,
+            sampling=SamplingParams(
+                max_tokens=rollout.max_tokens,
+                temperature=rollout.temperature,
+                top_p=rollout.top_p,
+                top_k=rollout.top_k,
+            ),
+            seed=config.seed,
+            max_num_seqs=rollout.engine.max_num_seqs,
+            timeout_s=rollout.request_timeout_s,
+        )
+        evaluation = None
+        if inputs.evaluation is not None:
+            evaluation = TrainingEvaluation(config, inputs.evaluation, sampler, workers.verifier, run_dir.evaluations)
         return Controller(
             problems=ProblemStream(
                 inputs.prompts.prompts,
@@ -163,19 +179,7 @@ class _Job:
                 shuffle=config.data.shuffle,
                 problems_seen=self._state.problems_seen,
             ),
-            sampler=GroupSampler(
-                workers.engines,
-                group_size=rollout.group_size,
-                sampling=SamplingParams(
-                    max_tokens=rollout.max_tokens,
-                    temperature=rollout.temperature,
-                    top_p=rollout.top_p,
-                    top_k=rollout.top_k,
-                ),
-                seed=config.seed,
-                max_num_seqs=rollout.engine.max_num_seqs,
-                timeout_s=rollout.request_timeout_s,
-            ),
+            sampler=sampler,
             verifier=workers.verifier,
             learner=workers.learner,
             tracker=tracker,
@@ -185,28 +189,11 @@ class _Job:
             max_tokens=rollout.max_tokens,
             total_steps=config.steps,
             checkpoint_every=config.checkpoint.every,
+            evaluation=evaluation,
             save=save,
             measure=workers.measure,
             state=self._state,
         )
-
-    def _handle_signals(self) -> None:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def on_signal(number: signal.Signals) -> None:
-            if self.killed_by is not None:
-                self.say("Second signal: leaving at once.", style="red")
-                os._exit(128 + number)
-            self.killed_by = number
-            if self._over:
-                self.say(f"{number.name}: every step is done, only storing the results (again to leave at once) ...")
-                return
-            self.say(f"{number.name}: ending the run in order (again to leave at once) ...", style="yellow")
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal, number)
 
 
 def _starting_point(run_dir: RunDir, steps: int) -> tuple[RunState, LearnerState]:

@@ -63,6 +63,10 @@ class WeightVersion:
         return f"policy-{self.step}"
 
 
+BASE_MODEL = WeightVersion(step=0, sha256="")
+"""The model without any adapter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
     """A LoRA adapter on the move. `payload` and `peft_config` are the two files of a PEFT directory."""

@@ -18,27 +18,34 @@ from gspo_ray.errors import ResourceError
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Bundles of one run: engines first, then the learner, then the reward workers."""
+    """Bundles of one run: engines first, then the learner (an evaluation has none), then the reward workers."""
 
     bundles: tuple[dict[str, float], ...]
     num_engines: int
+    num_learners: int = 1
 
     @property
     def learner_bundle(self) -> int:
         return self.num_engines
 
+    @property
+    def num_reward_workers(self) -> int:
+        return len(self.bundles) - self.num_engines - self.num_learners
+
     def total(self, kind: str) -> float:
         return sum(bundle.get(kind, 0.0) for bundle in self.bundles)
 
 
-def demand(cluster: ClusterConfig, engine: EngineConfig, *, num_engines: int, num_reward_workers: int) -> Demand:
+def demand(
+    cluster: ClusterConfig, engine: EngineConfig, *, num_engines: int, num_reward_workers: int, num_learners: int = 1
+) -> Demand:
     """Every actor states its CPUs and GPUs, so that an autoscaler sees all of it."""
     gpu = cluster.device == "cuda"
     one_engine = {"CPU": cluster.cpus_per_engine} | ({"GPU": float(engine.tensor_parallel_size)} if gpu else {})
     one_learner = {"CPU": cluster.cpus_per_learner} | ({"GPU": 1.0} if gpu else {})
     one_reward = {"CPU": cluster.cpus_per_reward_worker}
-    bundles = (*[one_engine] * num_engines, one_learner, *[one_reward] * num_reward_workers)
-    return Demand(bundles=bundles, num_engines=num_engines)
+    bundles = (*[one_engine] * num_engines, *[one_learner] * num_learners, *[one_reward] * num_reward_workers)
+    return Demand(bundles=bundles, num_engines=num_engines, num_learners=num_learners)
 
 
 async def reserve(
@@ -79,7 +86,7 @@ def learner_options(group: PlacementGroup, wanted: Demand, learner: LearnerConfi
 
 
 def reward_options(group: PlacementGroup, wanted: Demand, number: int) -> dict[str, Any]:
-    return _options(group, wanted, wanted.learner_bundle + 1 + number, env={})
+    return _options(group, wanted, wanted.num_engines + wanted.num_learners + number, env={})
 
 
 def _options(group: PlacementGroup, wanted: Demand, bundle: int, *, env: dict[str, str]) -> dict[str, Any]:
@@ -119,8 +126,8 @@ def _too_large_for_a_node(wanted: Demand) -> str:
 
 def _ask(wanted: Demand) -> str:
     asked = ", ".join(f"{math.ceil(wanted.total(kind) * 100) / 100:g} {kind}" for kind in ("CPU", "GPU"))
-    rewards = len(wanted.bundles) - wanted.num_engines - 1
-    return f"the run asks for {asked} ({wanted.num_engines} engine(s), 1 learner, {rewards} reward worker(s))"
+    parts = f"{wanted.num_engines} engine(s), {wanted.num_learners} learner(s), {wanted.num_reward_workers} reward"
+    return f"the run asks for {asked} ({parts} worker(s))"
 
 
 _REMEDY = (

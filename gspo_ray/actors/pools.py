@@ -61,6 +61,9 @@ class RayEngine:
     async def load_adapter(self, adapter: Adapter) -> WeightVersion:
         return await self._answer(self._handle.load_adapter.remote(self._store.reference(adapter)))
 
+    async def use_base_model(self) -> WeightVersion:
+        return await self._answer(self._handle.use_base_model.remote())
+
     async def close(self) -> None:
         await self._answer(self._handle.close.remote())
 

@@ -33,6 +33,9 @@ class RolloutActor:
     async def load_adapter(self, adapter: Adapter) -> WeightVersion:
         return await self._engine.load_adapter(adapter)
 
+    async def use_base_model(self) -> WeightVersion:
+        return await self._engine.use_base_model()
+
     async def memory(self) -> float:
         return peak_memory_mib()
 

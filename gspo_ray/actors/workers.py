@@ -26,7 +26,7 @@ CLOSE_TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Workers:
     engine_handles: list[Any]
-    learner_handle: Any
+    learner_handles: list[Any]  # one, or none in an evaluation
     reward_handles: list[Any]
     group: PlacementGroup
 
@@ -41,7 +41,7 @@ class Workers:
 
     @property
     def learner(self) -> RayLearner:
-        return RayLearner(self.learner_handle)
+        return RayLearner(self.learner_handles[0])
 
     async def start(self, *, timeout_s: float) -> None:
         """Until every model is loaded. The first failure ends the wait and comes back as it was raised."""
@@ -49,7 +49,9 @@ class Workers:
             answer(handle.start.remote(), died=EngineError, who=f"rollout actor {number}")
             for number, handle in enumerate(self.engine_handles)
         ]
-        waits.append(answer(self.learner_handle.start.remote(), died=LearnerError, who="the learner actor"))
+        waits += [
+            answer(handle.start.remote(), died=LearnerError, who="the learner actor") for handle in self.learner_handles
+        ]
         waits += [
             answer(handle.start.remote(), died=RewardError, who=f"reward actor {number}")
             for number, handle in enumerate(self.reward_handles)
@@ -65,7 +67,7 @@ class Workers:
     async def measure(self) -> dict[str, float]:
         *engines, learner = await asyncio.gather(
             *(answer(h.memory.remote(), died=EngineError, who="a rollout actor") for h in self.engine_handles),
-            answer(self.learner_handle.memory.remote(), died=LearnerError, who="the learner actor"),
+            answer(self.learner_handles[0].memory.remote(), died=LearnerError, who="the learner actor"),
         )
         return {
             "memory/driver_mib": peak_memory_mib(children=False),
@@ -79,7 +81,7 @@ class Workers:
         await asyncio.wait(
             [asyncio.ensure_future(_quietly(reference)) for reference in polite], timeout=CLOSE_TIMEOUT_S
         )
-        for handle in (*self.engine_handles, *self.reward_handles, self.learner_handle):
+        for handle in (*self.engine_handles, *self.reward_handles, *self.learner_handles):
             ray.kill(handle)
         remove_placement_group(self.group)
 
@@ -89,16 +91,21 @@ def create_workers(
     wanted: Demand,
     *,
     engine_factories: Sequence[EngineFactory],
-    learner_factory: LearnerFactory,
+    learner_factory: LearnerFactory | None,
     learner: LearnerConfig,
     reward: RewardConfig,
 ) -> Workers:
+    """`learner_factory` None: an evaluation."""
+    learner_handles = []
+    if learner_factory is not None:
+        options = learner_options(group, wanted, learner)
+        learner_handles = [RemoteLearnerActor.options(**options).remote(learner_factory)]
     return Workers(
         engine_handles=[
             RemoteRolloutActor.options(**engine_options(group, wanted, number)).remote(factory)
             for number, factory in enumerate(engine_factories)
         ],
-        learner_handle=RemoteLearnerActor.options(**learner_options(group, wanted, learner)).remote(learner_factory),
+        learner_handles=learner_handles,
         reward_handles=[
             RemoteRewardActor.options(**reward_options(group, wanted, number)).remote(
                 timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib

@@ -4,7 +4,8 @@ Classes elsewhere receive the sub-config or the plain values that they need, nev
 """
 
 from gspo_ray.config.algo import AlgoConfig, DynamicSamplingConfig, KlConfig, MismatchConfig, OverlongConfig
-from gspo_ray.config.data import BOX_INSTRUCTION, DataConfig, PromptConfig
+from gspo_ray.config.data import BOX_INSTRUCTION, DataConfig, ProblemSource, PromptConfig
+from gspo_ray.config.evaluation import EvalConfig
 from gspo_ray.config.learner import LearnerConfig
 from gspo_ray.config.model import VLLM_LORA_RANKS, LoraConfig, ModelConfig
 from gspo_ray.config.rollout import EngineConfig, RewardConfig, RolloutConfig
@@ -20,12 +21,14 @@ __all__ = [
     "DataConfig",
     "DynamicSamplingConfig",
     "EngineConfig",
+    "EvalConfig",
     "KlConfig",
     "LearnerConfig",
     "LoraConfig",
     "MismatchConfig",
     "ModelConfig",
     "OverlongConfig",
+    "ProblemSource",
     "PromptConfig",
     "RewardConfig",
     "RolloutConfig",

@@ -32,7 +32,9 @@ class PromptConfig(Section):
         return self
 
 
-class DataConfig(Section):
+class ProblemSource(Section):
+    """Where problems come from."""
+
     source: Literal["additions", "gsm8k", "dapo", "jsonl", "parquet"] = "additions"
     """`additions` is made on the spot; the others read `path`."""
     path: str | None = None
@@ -43,6 +45,19 @@ class DataConfig(Section):
     """None: the row number is the id."""
     max_problems: int | None = Field(None, ge=1)
     """Keep the first k rows (before shuffling)."""
+
+    def check_file(self, section: str) -> None:
+        """Raises ValueError when `path` is missing, or is there for a source that reads no file."""
+        if self.source != "additions" and not self.path:
+            raise ValueError(f"{section}.source is {self.source!r}, which reads a file: set {section}.path")
+        if self.source == "additions" and self.path:
+            raise ValueError(
+                f"{section}.path is {self.path!r}, but {section}.source is 'additions', which reads no file: "
+                f"set {section}.source to what the file holds (gsm8k, dapo, jsonl, parquet), or remove {section}.path"
+            )
+
+
+class DataConfig(ProblemSource):
     shuffle: bool = True
     """One permutation of the whole set for every pass over it, derived from (seed, pass)."""
     problems_per_step: int = Field(8, ge=1)
@@ -52,11 +67,5 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
-        if self.source != "additions" and not self.path:
-            raise ValueError(f"data.source is {self.source!r}, which reads a file: set data.path")
-        if self.source == "additions" and self.path:
-            raise ValueError(
-                f"data.path is {self.path!r}, but data.source is 'additions', which reads no file: "
-                "set data.source to what the file holds (gsm8k, dapo, jsonl, parquet), or remove data.path"
-            )
+        self.check_file("data")
         return self

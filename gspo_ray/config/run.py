@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from gspo_ray.config.algo import AlgoConfig
 from gspo_ray.config.data import DataConfig
+from gspo_ray.config.evaluation import EvalConfig
 from gspo_ray.config.learner import LearnerConfig
 from gspo_ray.config.model import ModelConfig
 from gspo_ray.config.rollout import RewardConfig, RolloutConfig
@@ -28,6 +29,7 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     algo: AlgoConfig = AlgoConfig()
     learner: LearnerConfig = LearnerConfig()
+    eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tracking: TrackingConfig = TrackingConfig()
     cluster: ClusterConfig = ClusterConfig()
@@ -56,5 +58,12 @@ class RunConfig(Section):
 
     @property
     def max_model_len(self) -> int:
-        """Tokens that a row can have: the longest prompt plus the longest completion."""
-        return self.data.max_prompt_tokens + self.rollout.max_tokens
+        """Tokens that a row can have: the longest prompt plus the longest completion, of evaluations too."""
+        longest = max(self.rollout.max_tokens, self.eval.max_tokens) if self.eval.every else self.rollout.max_tokens
+        return self.data.max_prompt_tokens + longest
+
+    @property
+    def engine_gpus(self) -> int:
+        """GPUs that sample."""
+        engines = self.rollout.num_engines * self.rollout.engine.tensor_parallel_size
+        return engines if self.cluster.device == "cuda" else 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from gspo_ray.errors import EngineError
 from gspo_ray.seeding import derive_seed
-from gspo_ray.types import Adapter, Completion, Finish, SamplingParams, WeightVersion
+from gspo_ray.types import BASE_MODEL, Adapter, Completion, Finish, SamplingParams, WeightVersion
 
 Script = Callable[[Sequence[int], int], tuple[str, list[int]]]
 
@@ -59,6 +59,10 @@ class FakeEngine:
         self._version = adapter.version
         self.loaded.append(echo)
         return echo
+
+    async def use_base_model(self) -> WeightVersion:
+        self._version = BASE_MODEL
+        return BASE_MODEL
 
     async def close(self) -> None:
         self._version = None

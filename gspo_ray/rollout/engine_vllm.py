@@ -15,7 +15,7 @@ from typing import Any
 from gspo_ray.config import VLLM_LORA_RANKS, EngineConfig
 from gspo_ray.errors import EngineError
 from gspo_ray.rollout.vllm_worker import GROUPED_LORA_ENV
-from gspo_ray.types import Adapter, Completion, Finish, SamplingParams, WeightVersion
+from gspo_ray.types import BASE_MODEL, Adapter, Completion, Finish, SamplingParams, WeightVersion
 
 MAX_LORAS = 2  # the adapter in use and the one arriving
 
@@ -42,7 +42,7 @@ class VllmEngine:
     ) -> None:
         self._engine_id = engine_id
         self._directory = _adapter_directory()
-        self._current: tuple[WeightVersion, Any] | None = None  # version and its LoRARequest
+        self._current: tuple[WeightVersion, Any] | None = None  # version and its LoRARequest (None: the base model)
         self._in_flight: dict[int, int] = {}  # LoRA id -> requests that name it
         self._retired: set[int] = set()
         self._request_ids = itertools.count()
@@ -161,11 +161,16 @@ class VllmEngine:
             raise EngineError(f"engine {self._engine_id} refused adapter {version.name}: {error}") from error
         if len(digests) != 1:
             raise EngineError(f"workers of engine {self._engine_id} hold different bytes of {version.name}: {digests}")
-        if self._current is not None and self._current[1].lora_int_id != request.lora_int_id:
-            self._retired.add(self._current[1].lora_int_id)
+        self._retire_current(unless=request.lora_int_id)
         self._current = (version, request)
         await self._drop_retired()
         return WeightVersion(step=version.step, sha256=digests.pop())
+
+    async def use_base_model(self) -> WeightVersion:
+        self._retire_current()
+        self._current = (BASE_MODEL, None)
+        await self._drop_retired()
+        return BASE_MODEL
 
     async def close(self) -> None:
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -178,7 +183,8 @@ class VllmEngine:
         if self._current is None:
             raise EngineError(f"engine {self._engine_id} has no adapter yet: it would sample from the bare base model")
         version, lora = self._current
-        self._in_flight[lora.lora_int_id] = self._in_flight.get(lora.lora_int_id, 0) + 1
+        lora_id = 0 if lora is None else lora.lora_int_id  # vLLM's ids start at 1
+        self._in_flight[lora_id] = self._in_flight.get(lora_id, 0) + 1
         last = None
         try:
             request_id = f"{self._engine_id}-{next(self._request_ids)}"
@@ -188,11 +194,15 @@ class VllmEngine:
         except Exception as error:  # a dead engine raises a different class at every layer
             raise EngineError(f"engine {self._engine_id} failed: {error}") from error
         finally:
-            self._in_flight[lora.lora_int_id] -= 1
+            self._in_flight[lora_id] -= 1
         if last is None or not last.finished:
             raise EngineError(f"engine {self._engine_id} ended a request without an answer")
         await self._drop_retired()
         return version, last
+
+    def _retire_current(self, unless: int | None = None) -> None:
+        if self._current is not None and self._current[1] is not None and self._current[1].lora_int_id != unless:
+            self._retired.add(self._current[1].lora_int_id)
 
     async def _drop_retired(self) -> None:
         for lora_id in [i for i in self._retired if not self._in_flight.get(i)]:

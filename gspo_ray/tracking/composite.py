@@ -32,6 +32,9 @@ class CompositeTracker:
     def log_rollouts(self, record: StepRecord) -> None:
         self._each("log_rollouts", lambda tracker: tracker.log_rollouts(record))
 
+    def log_evaluation(self, step: int, summary: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        self._each("log_evaluation", lambda tracker: tracker.log_evaluation(step, summary, values))
+
     def log_checkpoint(self, state: RunState, path: str) -> None:
         self._each("log_checkpoint", lambda tracker: tracker.log_checkpoint(state, path))
 

@@ -97,6 +97,17 @@ class ConsoleTracker:
             self._print(self._answer(group, index))
         self._lines_since_title = TITLE_EVERY  # the next line stands far from its titles
 
+    def log_evaluation(self, step: int, summary: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        n = summary["val_n"]
+        text = f"evaluation of step {step}: avg@{n} {values['eval/average']:.3f}"
+        if "eval/average_low" in values:
+            text += f" ({values['eval/average_low']:.3f} to {values['eval/average_high']:.3f})"
+        text += f", pass@{n} {values['eval/pass_at_n']:.3f}, {summary['problems']} problems"
+        if "comparison" in summary:
+            verdict, p_value = summary["comparison"]["verdict"], values["eval/p_value"]
+            text += f"; against the base {values['eval/difference']:+.3f}, p {p_value:.3f}: {verdict}"
+        self._print(Text(f"    {text}", style="cyan"))
+
     def log_checkpoint(self, state: RunState, path: str) -> None:
         self._print(Text(f"    checkpoint of step {state.step}: {path}", style="dim"))
 

@@ -16,6 +16,7 @@ from gspo_ray.algo.stats import SequenceStats
 from gspo_ray.types import Group, RunState, StepMetrics
 
 METRICS_FILE = "metrics.jsonl"
+EVALUATIONS_FILE = "evaluations.jsonl"
 ROLLOUTS_DIR = "rollouts"
 
 
@@ -27,6 +28,7 @@ class LocalTracker:
 
     def __init__(self, run_dir: Path, *, resume_step: int = 0) -> None:
         self.metrics_path = run_dir / METRICS_FILE
+        self.evaluations_path = run_dir / EVALUATIONS_FILE
         self.rollouts_dir = run_dir / ROLLOUTS_DIR
         self.rollouts_dir.mkdir(parents=True, exist_ok=True)
         self._forget_after(resume_step)
@@ -47,6 +49,11 @@ class LocalTracker:
         lines = [json.dumps(row) for row in rollout_rows(record)]
         _write_atomically(rollouts_file(self.rollouts_dir, record.step), "".join(line + "\n" for line in lines))
 
+    def log_evaluation(self, step: int, summary: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        """One line of numbers; the answers are in the result file of the evaluation, eval/step_000020.jsonl."""
+        with self.evaluations_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "time": time.time(), **values}, allow_nan=False) + "\n")
+
     def log_checkpoint(self, state: RunState, path: str) -> None:
         """Nothing: the checkpoint is itself on disk."""
 
@@ -54,9 +61,10 @@ class LocalTracker:
         """Nothing is held open."""
 
     def _forget_after(self, last_step: int) -> None:
-        if self.metrics_path.exists():
-            kept = [record for record in read_metrics(self.metrics_path) if record["step"] <= last_step]
-            _write_atomically(self.metrics_path, "".join(json.dumps(record) + "\n" for record in kept))
+        for path in (self.metrics_path, self.evaluations_path):
+            if path.exists():
+                kept = [record for record in read_metrics(path) if record["step"] <= last_step]
+                _write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
         kept_files = {rollouts_file(self.rollouts_dir, step) for step in range(1, last_step + 1)}
         for file in self.rollouts_dir.glob("step_*.jsonl"):
             if file not in kept_files:

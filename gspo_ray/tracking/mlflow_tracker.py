@@ -144,6 +144,15 @@ class MlflowTracker:
             name = f"rollouts/step_{record.step:06d}.json"
             self._files.put(name, lambda: self._send_table(table, name))
 
+    def log_evaluation(self, step: int, summary: Mapping[str, Any], values: Mapping[str, float]) -> None:
+        """Its numbers as metrics of the step, the summary as an artifact."""
+        now = int(time.time() * 1000)
+        entities = [Metric(name, value, now, step) for name, value in finite(values)[0].items()]
+        what = f"the evaluation of step {step}"
+        self._records.put(what, lambda: self._open().log_batch(self._open_id, metrics=entities, synchronous=True))
+        text, name = json.dumps(summary, indent=2), f"evaluations/step_{step:06d}.json"
+        self._files.put(name, lambda: self._open().log_text(self._open_id, text, name))
+
     def log_checkpoint(self, state: RunState, path: str) -> None:
         """Where the checkpoint is; if it is local, its adapter folder (`path`/adapter, else `path`) as an artifact."""
         tags = [

@@ -101,6 +101,7 @@ class RecordingTracker:
     steps: list = field(default_factory=list)
     rollouts: list = field(default_factory=list)
     records: list = field(default_factory=list)
+    evaluations: list = field(default_factory=list)
 
     def log_config(self, config): ...
 
@@ -110,6 +111,9 @@ class RecordingTracker:
     def log_rollouts(self, record):
         self.rollouts.append((record.step, list(record.groups_P)))
         self.records.append(record)
+
+    def log_evaluation(self, step, summary, values):
+        self.evaluations.append((step, summary, values))
 
     def log_checkpoint(self, state, path): ...
 
@@ -130,6 +134,7 @@ class Run:
         engines=None,
         algo=None,
         problems_per_step=3,
+        evaluation=None,
     ):
         state = state or RunState(seed=SEED)
         self.learner = FakeLearner()
@@ -165,6 +170,7 @@ class Run:
             max_tokens=8,
             total_steps=total_steps,
             checkpoint_every=checkpoint_every,
+            evaluation=evaluation,
             save=save,
             measure=measure,
             state=state,

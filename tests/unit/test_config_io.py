@@ -80,7 +80,7 @@ def test_quotes_around_a_text_flag_are_yaml_and_null_is_null() -> None:
     ("wrong", "right"),
     [
         ("rollout.max_token", "rollout.max_tokens"),
-        ("model.max_token", "rollout.max_tokens"),
+        ("model.group_siz", "rollout.group_size"),
         ("rollout.learning_rate", "learner.learning_rate"),
         ("learning_rate", "learner.learning_rate"),
         ("lora.rank", "model.lora.rank"),

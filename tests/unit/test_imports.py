@@ -15,12 +15,13 @@ ROOT = Path(__file__).parents[2] / "gspo_ray"
 LAYERS = (
     ("types", "config", "errors", "seeding", "commands"),
     ("interfaces", "models", "config_io", "advice"),
-    ("algo", "data", "rollout", "reward", "learner", "tracking"),
-    ("probe", "checkpoint"),
-    ("controller", "inputs", "run_dir"),
-    ("report",),
+    ("algo", "data", "rollout", "reward", "learner", "tracking", "evaluation"),
+    ("probe", "checkpoint", "audit", "prepare", "analyse"),
+    ("controller", "evaluate", "inputs", "run_dir", "adapters", "lab"),
+    ("report", "training_eval"),
     ("actors",),
-    ("train",),
+    ("train", "eval_job"),
+    ("bench",),
     ("cli",),
 )
 SIBLINGS = {  # importing unit -> what it may take from its own layer
@@ -35,9 +36,9 @@ HOME_OF = {  # heavy library -> the only files that import it
     "vllm": ("rollout/engine_vllm.py", "rollout/vllm_worker.py"),
     "peft": ("learner/*.py",),
     "mlflow": ("tracking/mlflow_*.py",),
-    "transformers": ("learner/*.py", "models.py", "inputs.py"),
+    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py"),
     "math_verify": ("reward/*.py",),
-    "torch": ("algo/*.py", "learner/*.py", "models.py", "rollout/vllm_worker.py", "actors/factories.py"),
+    "torch": ("algo/*.py", "learner/*.py", "lab/*.py", "models.py", "rollout/vllm_worker.py", "actors/factories.py"),
 }
 
 
