@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from gspo_ray.config import DataConfig
+from gspo_ray.config import ProblemSource
 from gspo_ray.data.formats import READERS, Located, additions
 from gspo_ray.errors import DataError
 from gspo_ray.types import Problem
@@ -15,21 +15,24 @@ from gspo_ray.types import Problem
 logger = logging.getLogger(__name__)
 
 
-def load_problems(config: DataConfig) -> list[Problem]:
+def load_problems(config: ProblemSource, *, section: str = "data") -> list[Problem]:
     """The problems in file order, ids unique, question and answer stripped and not empty.
 
+    `section` is the part of the config that messages name.
+
     A row that repeats an earlier one's id, question and answer counts once (the official DAPO file holds each
-    row 100 times), also against `max_problems`; reading stops when that many are found.
+    row 100 times), also against `max_problems`; reading stops when that many are found. Where the file gives no
+    ids, question and answer alone decide.
     Raises DataError, naming file, line and fix, for anything that cannot be read.
     """
     if config.source == "additions":
-        return [problem for problem, _ in islice(additions(), config.max_problems)]
+        return [located.problem for located in islice(additions(), config.max_problems)]
     if not config.path:
-        raise DataError(f"data.source is {config.source!r}, which reads a file: set data.path.")
+        raise DataError(f"{section}.source is {config.source!r}, which reads a file: set {section}.path.")
     path = Path(config.path).expanduser()
     problems = list(islice(_unique(READERS[config.source](config, path)), config.max_problems))
     if not problems:
-        raise DataError(f"{path} has no rows. Set data.path to a file with at least one problem.")
+        raise DataError(f"{path} has no rows. Set {section}.path to a file with at least one problem.")
     repeated = len(problems) - len({problem.question for problem in problems})
     if repeated:
         logger.warning("%s: %d of %d problems repeat the question of another one", path, repeated, len(problems))
@@ -37,18 +40,19 @@ def load_problems(config: DataConfig) -> list[Problem]:
 
 
 def _unique(located: Iterable[Located]) -> Iterator[Problem]:
-    seen: dict[str, Located] = {}
-    repeats = 0
-    for problem, where in located:
-        first = seen.setdefault(problem.problem_id, (problem, where))
-        if first[1] == where:
+    seen: dict[object, Located] = {}
+    rows = 0
+    for item in located:
+        rows += 1
+        problem = item.problem
+        first = seen.setdefault(problem.problem_id if item.named else (problem.question, problem.answer), item)
+        if first is item:
             yield problem
-        elif (first[0].question, first[0].answer) == (problem.question, problem.answer):
-            repeats += 1
-        else:
+        elif (first.problem.question, first.problem.answer) != (problem.question, problem.answer):
             raise DataError(
-                f"{where}: id {problem.problem_id!r} is already that of another problem at {first[1]}. "
+                f"{item.where}: id {problem.problem_id!r} is already that of another problem at {first.where}. "
                 "Give every problem an id of its own, or set data.id_column to a column that does."
             )
-    if repeats:
+    if rows > len(seen):
+        repeats = rows - len(seen)
         logger.warning("%d rows repeat an earlier row word for word; %d distinct problems are kept", repeats, len(seen))
