@@ -48,7 +48,9 @@ class Difference:
     p_value: float
     p_adjusted: float  # Holm over the `tests` comparisons of its family
     tests: int
-    detectable: float  # smallest true difference found with 80 % power, corrected for `tests`; NaN: nothing varies
+    detectable: (
+        float  # smallest true difference found with 80 % power, corrected for `tests`, see `detectable_difference`
+    )
     method: Method
 
     @property

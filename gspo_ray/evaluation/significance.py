@@ -64,11 +64,14 @@ def bound_standard_error(old_mean: float, new_mean: float, count: int, *, lowest
 def detectable_difference(differences_P: Floats, *, tests: int = 1) -> float:
     """Smallest true mean difference found with 80 % power by a two-sided 5 % test, Bonferroni over `tests`.
 
-    (t_{1 - 0.05 / (2 tests)} + t_{0.8}) * sd / sqrt(P) with P - 1 degrees of freedom. NaN when the differences are
-    all equal or alone: nothing is known then of how they vary.
+    (t_{1 - 0.05 / (2 tests)} + t_{0.8}) * sd / sqrt(P) with P - 1 degrees of freedom. Infinite when even the smallest
+    p-value of P sign flips, 2 / 2**P, shows nothing (5 problems and fewer); NaN when all differences are equal:
+    nothing is known then of how they vary.
     """
     count = len(differences_P)
-    if count < 2 or np.ptp(differences_P) <= ROUNDING:
+    if 2.0 ** (1 - count) >= ALPHA / tests:
+        return math.inf
+    if np.ptp(differences_P) <= ROUNDING:
         return math.nan
     quantiles = t_quantile(1 - ALPHA / (2 * tests), count - 1) + t_quantile(POWER, count - 1)
     return quantiles * float(np.std(differences_P, ddof=1)) / math.sqrt(count)

@@ -94,5 +94,5 @@ def _ends(estimate: Estimate) -> list[float | None]:
 
 
 def _known(number: float) -> float | None:
-    """JSON has no NaN."""
-    return None if math.isnan(number) else number
+    """JSON has neither NaN nor infinity."""
+    return number if math.isfinite(number) else None

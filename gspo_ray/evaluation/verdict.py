@@ -83,6 +83,8 @@ def detectable_sentence(difference: Difference) -> str:
     """How small a true difference could have been seen: what makes "undecidable" a statement."""
     if math.isnan(difference.detectable):
         return "How small a difference this set could have shown cannot be said: no problem differs from another."
+    if math.isinf(difference.detectable):
+        return f"{difference.problems} problems are too few to show any difference by this test."
     size = change_text(difference.metric, difference.detectable).lstrip("+")
     source = "these summaries show" if difference.method is Method.BOUND else "this set shows"
     return f"The smallest true difference that {source} with 80 % power is {size}."

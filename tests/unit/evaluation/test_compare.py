@@ -169,8 +169,8 @@ def test_one_result_with_records_and_one_without_are_compared_by_their_bounds():
 
 
 def test_no_difference_anywhere_still_has_an_honest_interval():
-    difference = compare(four(["cccc"] * 5), four(["cccc"] * 5, **ADAPTER))["average"]
-    unseen = 1 - 0.025 ** (1 / 5)
+    difference = compare(four(["cccc"] * 8), four(["cccc"] * 8, **ADAPTER))["average"]
+    unseen = 1 - 0.025 ** (1 / 8)
     assert difference.p_value == 1.0
     assert [difference.interval.low, difference.interval.high] == pytest.approx([-unseen, unseen])
     assert math.isnan(difference.detectable)

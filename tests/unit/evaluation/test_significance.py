@@ -107,7 +107,16 @@ def test_several_comparisons_need_a_larger_difference():
     assert one < five
 
 
-@pytest.mark.parametrize("differences", [[0.5], [0.0, 0.0, 0.0], [0.25] * 9])
+def test_few_problems_can_show_nothing_however_large_the_difference():
+    five, six = np.array([1.0, 2, 3, 4, 5]), np.array([1.0, 2, 3, 4, 5, 6])
+    assert sign_flip_p_value(five, denominator=1)[0] == 2 / 32  # the smallest there is, and above 0.05
+    assert detectable_difference(five) == math.inf
+    assert sign_flip_p_value(six, denominator=1)[0] == 2 / 64
+    assert math.isfinite(detectable_difference(six))
+    assert detectable_difference(six, tests=2) == math.inf  # 2 / 64 is above 0.05 / 2
+
+
+@pytest.mark.parametrize("differences", [[0.0] * 8, [0.25] * 9])
 def test_what_does_not_vary_says_nothing_about_what_could_be_shown(differences):
     assert math.isnan(detectable_difference(np.array(differences)))
 

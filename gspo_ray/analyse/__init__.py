@@ -1,0 +1,1 @@
+"""Figures, tables and words over finished evaluations and over the curves of a run."""
