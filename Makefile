@@ -35,10 +35,10 @@ lint: setup
 	$(BIN)/mypy
 
 test-unit: setup
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest -q tests/unit tests/conformance
 
 test: lint
-	$(BIN)/pytest -q tests/unit tests/ray tests/e2e tests/gpu
+	$(BIN)/pytest -q tests/unit tests/conformance tests/ray tests/e2e tests/gpu
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -121,6 +121,9 @@ def collate(
             raise ValueError(f"empty or aborted completion ({where})")
         if len(completion.token_ids) != len(completion.sampler_logprobs):
             raise ValueError(f"{len(completion.token_ids)} tokens but not as many log-probs ({where})")
+    for group in groups_P:
+        if not group.prompt.token_ids:
+            raise ValueError(f"the prompt of problem {group.prompt.problem.problem_id} is empty")
     prompts = [group.prompt.token_ids for group in groups_P for _ in group.completions]
     sizes_P = torch.tensor([len(group.completions) for group in groups_P])
     rows = [torch.tensor([*prompt, *c.token_ids]) for prompt, c in zip(prompts, completions, strict=True)]

@@ -1,4 +1,4 @@
-"""algo.*"""
+"""algo.*: which objective, against which old log-probs, in how many updates."""
 
 from __future__ import annotations
 

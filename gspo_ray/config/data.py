@@ -1,4 +1,4 @@
-"""data.*"""
+"""data.*: problems and prompts."""
 
 from __future__ import annotations
 

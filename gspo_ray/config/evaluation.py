@@ -1,4 +1,4 @@
-"""eval.*"""
+"""eval.*: the protocol of evaluations."""
 
 from __future__ import annotations
 

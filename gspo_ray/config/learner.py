@@ -1,4 +1,4 @@
-"""learner.*"""
+"""learner.*: optimizer and micro-batches."""
 
 from __future__ import annotations
 

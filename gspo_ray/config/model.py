@@ -1,4 +1,4 @@
-"""model.*"""
+"""model.*: base model and LoRA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rollout.* and reward.*"""
+"""rollout.* and reward.*: sampling, engines, verifiers."""
 
 from __future__ import annotations
 

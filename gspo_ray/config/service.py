@@ -1,4 +1,4 @@
-"""checkpoint.*, tracking.*, cluster.*"""
+"""checkpoint.*, tracking.*, cluster.*: what surrounds the training."""
 
 from __future__ import annotations
 

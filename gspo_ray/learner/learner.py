@@ -157,9 +157,9 @@ class LoraLearner:
         current_RT = logprobs_RT.detach().cpu()
         mask_RT = completion_mask(part.completion_lens_B, logprobs_RT.shape[1])
         at_sampling_RT = at_sampling_weights(part, current_RT)
-        correction = self._correction_weights(part, at_sampling_RT, mask_RT)
         reference_RT = part.reference_logprobs_BT
         try:
+            correction = self._correction_weights(part, at_sampling_RT, mask_RT)
             loss, terms = policy_loss(
                 logprobs_RT,
                 self._old_logprobs(part, current_RT).to(self._device),

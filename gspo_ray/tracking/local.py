@@ -93,6 +93,7 @@ def rollout_rows(record: StepRecord) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for group_index, group in enumerate(record.sampled):
         discarded = group_index >= len(record.groups_P)
+        rewards_G = None if discarded or not record.rewards_PG else record.rewards_PG[group_index]
         advantages_G = None if discarded or not record.advantages_PG else record.advantages_PG[group_index]
         counted_G = None if discarded or not record.counted_PG else record.counted_PG[group_index]
         for sample_index in range(len(group.completions)):
@@ -104,6 +105,7 @@ def rollout_rows(record: StepRecord) -> list[dict[str, Any]]:
                     "sample": sample_index,
                     **_completion_fields(group, sample_index),
                     "discarded": discarded,
+                    "shaped_reward": None if rewards_G is None else rewards_G[sample_index],
                     "advantage": None if advantages_G is None else advantages_G[sample_index],
                     "counted": None if counted_G is None else counted_G[sample_index],
                     "updates": [_loss_fields(stats) for stats in by_row.get(place, ())],

@@ -38,7 +38,16 @@ HOME_OF = {  # heavy library -> the only files that import it
     "mlflow": ("tracking/mlflow_*.py",),
     "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py"),
     "math_verify": ("reward/*.py",),
-    "torch": ("algo/*.py", "learner/*.py", "lab/*.py", "models.py", "rollout/vllm_worker.py", "actors/factories.py"),
+    "torch": (
+        "algo/*.py",
+        "learner/*.py",
+        "lab/*.py",
+        "cli/lab.py",
+        "models.py",
+        "rollout/vllm_worker.py",
+        "actors/*.py",
+    ),
+    "matplotlib": ("tracking/plots.py", "analyse/*.py", "lab/*.py"),
 }
 
 

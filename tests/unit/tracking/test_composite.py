@@ -21,6 +21,9 @@ class Recorder:
     def log_rollouts(self, record):
         self.calls.append("log_rollouts")
 
+    def log_evaluation(self, step, summary, values):
+        self.calls.append("log_evaluation")
+
     def log_checkpoint(self, state, path):
         self.calls.append("log_checkpoint")
 
@@ -44,9 +47,11 @@ def test_every_call_reaches_every_tracker_in_order():
     both.log_config({})
     both.log_step(make_step(1))
     both.log_rollouts(StepRecord(step=1, groups_P=[make_group()]))
+    both.log_evaluation(1, {}, {})
     both.log_checkpoint(RunState(step=1), "path")
     both.close("FINISHED")
-    assert first.calls == second.calls == ["log_config", "log_step", "log_rollouts", "log_checkpoint", "close FINISHED"]
+    calls = ["log_config", "log_step", "log_rollouts", "log_evaluation", "log_checkpoint", "close FINISHED"]
+    assert first.calls == second.calls == calls
 
 
 def test_a_broken_tracker_is_named_once_and_stops_nobody():
