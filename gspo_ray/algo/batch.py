@@ -148,6 +148,29 @@ def collate(
     )
 
 
+def unjudged_batch(groups_P: Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]]) -> TrainBatch:
+    """Rows to be scored and never trained on: (prompt ids, ids of each completion) for every group."""
+    rows = [(number, prompt, ids) for number, (prompt, completions) in enumerate(groups_P) for ids in completions]
+    pad = torch.nn.utils.rnn.pad_sequence
+    lens_B = torch.tensor([len(ids) for *_, ids in rows])
+    zeros_B = torch.zeros(len(rows), dtype=torch.int64)
+    return TrainBatch(
+        token_ids_BL=pad([torch.tensor([*prompt, *ids]) for _, prompt, ids in rows], batch_first=True),
+        prompt_lens_B=torch.tensor([len(prompt) for _, prompt, _ in rows]),
+        completion_lens_B=lens_B,
+        sampler_logprobs_BT=torch.zeros(len(rows), int(lens_B.max())),
+        old_logprobs_BT=None,
+        reference_logprobs_BT=None,
+        advantages_B=torch.zeros(len(rows)),
+        counted_B=torch.ones(len(rows), dtype=torch.bool),
+        row_B=torch.arange(len(rows)),
+        group_B=torch.tensor([number for number, *_ in rows]),
+        policy_age_B=zeros_B,
+        num_sequences=len(rows),
+        num_tokens=int(lens_B.sum()),
+    )
+
+
 def _per_row(values_PG: Sequence[Sequence[T]], sizes_P: Tensor) -> list[T]:
     """Raises ValueError when a group has not one value for each completion."""
     if [len(values_G) for values_G in values_PG] != sizes_P.tolist():

@@ -45,5 +45,6 @@ class UpdateStats:
     nonfinite: tuple[str, ...]  # parameters whose gradient was not finite; then the update was refused
     num_sequences: int  # the divisor
     sequences: tuple[SequenceStats, ...]  # those that were computed: advantage not zero, or all with a KL term
-    tokens: int  # real tokens through forward and backward
+    tokens: int  # of the computed sequences, the prompt counted for each
+    computed_tokens: int  # that went through forward and backward: a shared prompt counts once
     seconds: float

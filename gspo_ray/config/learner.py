@@ -20,7 +20,8 @@ class LearnerConfig(Section):
     max_grad_norm: float | None = Field(1.0, gt=0)
     """None: no clipping (the norm is logged all the same)."""
     micro_batch_tokens: int = Field(16384, ge=1)
-    """Padded tokens of one forward and backward pass. Changes memory and speed, never the gradient."""
+    """Tokens of one forward and backward pass; a prompt that completions share counts once. Changes memory and speed,
+    never the gradient."""
     gradient_checkpointing: bool = False
     cpu_threads: int = Field(2, ge=1)
     """Torch threads of the learner when it runs on CPU."""

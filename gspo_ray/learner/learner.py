@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from gspo_ray.algo.aggregation import Divisor
-from gspo_ray.algo.batch import TrainBatch, completion_mask
-from gspo_ray.algo.logprobs import completion_positions, token_logprobs
+from gspo_ray.algo.batch import TrainBatch, completion_mask, unjudged_batch
 from gspo_ray.algo.losses import Objective, policy_loss
 from gspo_ray.algo.mismatch import MismatchCorrection, MismatchWeights, mismatch_weights
 from gspo_ray.algo.stats import SequenceStats, UpdateStats
 from gspo_ray.config import AlgoConfig, LearnerConfig, ModelConfig
 from gspo_ray.errors import LearnerError
 from gspo_ray.learner.model import build_policy
+from gspo_ray.learner.scorer import choose_scorer
 from gspo_ray.learner.sequence_stats import at_sampling_weights, sequence_stats
 from gspo_ray.learner.weights import export_adapter, import_adapter
 from gspo_ray.types import Adapter, LearnerState
@@ -54,6 +54,7 @@ class LoraLearner:
         self._model = build_policy(
             model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
         )
+        self._scorer, self.how_rows_are_computed = choose_scorer(self._model, device)
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         self._optimizer = torch.optim.AdamW(
             self._trainable.values(),
@@ -80,7 +81,7 @@ class LoraLearner:
         """One AdamW update for training step `step`. No update when no row has a gradient, or when a gradient is
         not finite (then nothing of adapter or optimizer has changed). Raises LearnerError for unusable numbers."""
         started = time.perf_counter()
-        loss, kl_loss, tokens = 0.0, 0.0, 0
+        loss, kl_loss, tokens, computed_tokens = 0.0, 0.0, 0, 0
         sequences: list[SequenceStats] = []
         self._optimizer.zero_grad(set_to_none=True)
         for _, part in self._micro_batches(minibatch):
@@ -88,6 +89,7 @@ class LoraLearner:
             loss, kl_loss = loss + part_loss, kl_loss + part_kl_loss
             sequences += stats
             tokens += int((part.prompt_lens_B + part.completion_lens_B).sum())
+            computed_tokens += self._scorer.tokens(part)
         grad_norm, updated = 0.0, False
         nonfinite: tuple[str, ...] = ()
         if sequences:
@@ -108,16 +110,15 @@ class LoraLearner:
             num_sequences=minibatch.num_sequences,
             sequences=tuple(sequences),
             tokens=tokens,
+            computed_tokens=computed_tokens,
             seconds=time.perf_counter() - started,
         )
 
     def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[float]:
         """Log-probs of token_ids[num_prompt:] at temperature 1 and the current weights."""
-        ids_1L = torch.tensor([list(token_ids)], device=self._device)
-        keep = len(token_ids) - num_prompt + 1
+        batch = unjudged_batch([(token_ids[:num_prompt], [token_ids[num_prompt:]])])
         with torch.no_grad():
-            logits_1TV = self._model(input_ids=ids_1L, logits_to_keep=keep).logits
-            return token_logprobs(logits_1TV[:, :-1], ids_1L[:, num_prompt:], temperature=1.0)[0].tolist()
+            return self._scorer.logprobs(batch, 1.0)[0].tolist()
 
     def export_adapter(self) -> Adapter:
         return export_adapter(self._model, step=self._version_step)
@@ -140,20 +141,21 @@ class LoraLearner:
         return self._config.learning_rate * (1 - (step - 1) / self._total_steps)
 
     def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
-        for rows_R in batch.micro_batches(self._config.micro_batch_tokens, with_kl=self._objective.kl_coef > 0):
+        with_kl = self._objective.kl_coef > 0
+        for rows_R in self._scorer.micro_batches(batch, self._config.micro_batch_tokens, with_kl=with_kl):
             yield rows_R, batch.rows(rows_R)
 
     def _score_rows(self, minibatch: TrainBatch) -> Tensor:
         scored_BT = torch.zeros_like(minibatch.sampler_logprobs_BT)
         for rows_R, part in self._micro_batches(minibatch):
             with torch.no_grad():
-                logprobs_RT = self._logprobs(part)
+                logprobs_RT = self._scorer.logprobs(part, self._temperature)
             scored_BT[rows_R, : logprobs_RT.shape[1]] = logprobs_RT.cpu()
         return scored_BT
 
     def _backward(self, part: TrainBatch) -> tuple[float, float, list[SequenceStats]]:
         """Loss, its KL part and what is to be said about each row; gradients are added to."""
-        logprobs_RT = self._logprobs(part)
+        logprobs_RT = self._scorer.logprobs(part, self._temperature)
         current_RT = logprobs_RT.detach().cpu()
         mask_RT = completion_mask(part.completion_lens_B, logprobs_RT.shape[1])
         at_sampling_RT = at_sampling_weights(part, current_RT)
@@ -196,24 +198,6 @@ class LoraLearner:
         if at_sampling_RT is None:
             raise LearnerError("algo.mismatch needs log-probs at the sampling weights, and they are not known")
         return mismatch_weights(at_sampling_RT, part.sampler_logprobs_BT, mask_RT, self._correction)
-
-    def _logprobs(self, part: TrainBatch) -> Tensor:
-        """float32 [R, T] at the current weights.
-
-        Rows are padded on the right and attention is causal, so no real token ever sees padding and no mask is
-        needed. The head runs on the positions from the shortest prompt's end on.
-        """
-        ids_RL = part.token_ids_BL.to(self._device)
-        first = int(part.prompt_lens_B.min()) - 1
-        logits_RKV = self._model(input_ids=ids_RL, logits_to_keep=ids_RL.shape[1] - first).logits
-        index_RT, chosen_RT = completion_positions(
-            ids_RL,
-            part.prompt_lens_B.to(self._device),
-            part.completion_lens_B.to(self._device),
-            first_position=first,
-        )
-        rows = [logits_KV[index_T] for logits_KV, index_T in zip(logits_RKV, index_RT, strict=True)]
-        return token_logprobs(rows, chosen_RT, temperature=self._temperature)
 
     def _clip_gradients(self) -> tuple[float, tuple[str, ...]]:
         parameters = list(self._trainable.values())

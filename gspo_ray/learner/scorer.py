@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from gspo_ray.algo.batch import TrainBatch
+from gspo_ray.algo.batch import TrainBatch, unjudged_batch
 from gspo_ray.algo.logprobs import completion_positions, hidden_logprobs, token_logprobs
 from gspo_ray.learner.attention import NAME as PACKED_ATTENTION
 from gspo_ray.learner.packing import pack, packed_micro_batches, packed_tokens
@@ -84,11 +84,12 @@ class PackedScorer:
         return packed_tokens(part)
 
 
-def choose_scorer(model: PeftModel, device: str, check: TrainBatch) -> tuple[Scorer, str]:
+def choose_scorer(model: PeftModel, device: str) -> tuple[Scorer, str]:
     """The packed way where this model takes it, else the padded one; and a sentence that says which, and why.
 
-    Both score `check` (several groups, ragged) at the weights as they are; packed rows are used only if they agree.
+    Both score a few ragged groups of token ids at the weights as they are; packed rows are used only if they agree.
     """
+    check = _ragged_groups(model.get_base_model().config.get_text_config().vocab_size)
     padded, base = PaddedScorer(model, device), model.get_base_model()
     try:
         with torch.no_grad():
@@ -106,3 +107,15 @@ def choose_scorer(model: PeftModel, device: str, check: TrainBatch) -> tuple[Sco
         reason = f"this model does not take packed rows: {type(error).__name__}: {str(error)[:200]}"
     base.set_attn_implementation("sdpa")
     return padded, f"padded rows, every prompt repeated ({reason})"
+
+
+def _ragged_groups(vocabulary: int) -> TrainBatch:
+    """Three groups of short sequences; ids are spread over the vocabulary by a fixed rule."""
+    ids = iter(range(1, 10_000))
+
+    def some(count: int) -> list[int]:
+        return [next(ids) * 7919 % vocabulary for _ in range(count)]
+
+    return unjudged_batch(
+        [(some(6), [some(3), some(9)]), (some(2), [some(1)]), (some(11), [some(5), some(4), some(2)])]
+    )

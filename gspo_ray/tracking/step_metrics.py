@@ -99,6 +99,7 @@ def _updates(record: StepRecord) -> dict[str, float]:
         "learner/learning_rate": updates[-1].learning_rate,
         "learner/trained_sequences": float(len(record.sequences)),
         "learner/tokens": float(sum(update.tokens for update in updates)),
+        "learner/computed_tokens": float(sum(update.computed_tokens for update in updates)),
     }
     if norms := [update.grad_norm for update in updates if update.updated]:
         values["learner/grad_norm"] = statistics.fmean(norms)

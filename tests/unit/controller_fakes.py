@@ -61,6 +61,7 @@ class FakeLearner:
                 for row in rows
             ),
             tokens=10 * len(rows),
+            computed_tokens=10 * len(rows),
             seconds=0.5,
         )
 

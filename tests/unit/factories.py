@@ -124,6 +124,7 @@ def make_update(
         num_sequences=8,
         sequences=tuple(sequences),
         tokens=tokens,
+        computed_tokens=tokens // 2,
         seconds=seconds,
     )
 

@@ -91,6 +91,7 @@ EXAMPLES: list[Any] = [
         num_sequences=8,
         sequences=(SEQUENCE,),
         tokens=100,
+        computed_tokens=60,
         seconds=1.5,
     ),
 ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gspo_ray.learner.attention import NAME as PACKED_ATTENTION
 from tests.unit.factories import make_batch
 from tests.unit.learner.helpers import (
     distance,
@@ -77,6 +78,7 @@ def test_the_gradient_is_that_of_the_paper_computed_sequence_by_sequence(make_le
     noise = 2e-4 * torch.randn(old.shape, generator=torch.Generator().manual_seed(1))
     batch = replace(batch, old_logprobs_BT=old + noise)
     model, total = learner._model, 0.0
+    model.get_base_model().set_attn_implementation("sdpa")  # for plain rows
     for row in range(batch.num_sequences):
         m, n = int(batch.prompt_lens_B[row]), int(batch.completion_lens_B[row])
         ids = batch.token_ids_BL[row : row + 1, : m + n]
@@ -88,6 +90,7 @@ def test_the_gradient_is_that_of_the_paper_computed_sequence_by_sequence(make_le
     assert isinstance(total, torch.Tensor)
     wanted = torch.autograd.grad(total, list(learner._trainable.values()))
     grads = gradients_of_next_update(learner)
+    model.get_base_model().set_attn_implementation(PACKED_ATTENTION)
     stats = learner.step(batch, step=2)
     assert stats.loss == pytest.approx(total.item(), abs=1e-6)
     for (name, grad), expected in zip(grads.items(), wanted, strict=True):
