@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from gspo_ray.commands import typed
+from gspo_ray.prepare.known_sets import TEST_FILE
 from gspo_ray.prepare.manifest import MANIFEST_FILE
 from gspo_ray.prepare.pipeline import Prepared
 from gspo_ray.prepare.report import REPORT_TEXT
@@ -50,14 +51,17 @@ def summary(request: Request, done: Prepared) -> Iterator[str]:
 
 
 def _next_step(request: Request, counts: dict[str, int]) -> Iterator[str]:
+    model = f" --model.path {shlex.quote(request.model)}" if request.model else ""
     if request.split == "test":
         yield (
             f"Training sets prepared in folders beside {request.out} are compared with it; those that are there need "
             "the same command again, with --force."
         )
-        return
-    if counts["contaminated"] > counts["dropped"]:
-        yield f"Contaminated problems are still in {TRAIN_FILE}: --drop-contaminated --force leaves them out."
-    path = shlex.quote(str(request.out / TRAIN_FILE))
-    model = f" --model.path {shlex.quote(request.model)}" if request.model else ""
-    yield f"Next: {typed(f'gspo-ray train --data.source jsonl --data.path {path} --data.id_column id{model}')}"
+        path, result = (shlex.quote(str(item)) for item in (request.out / TEST_FILE, f"{request.dataset.name}.jsonl"))
+        command = f"gspo-ray eval --eval.source jsonl --eval.path {path} --eval.id_column id --out {result}{model}"
+    else:
+        if counts["contaminated"] > counts["dropped"]:
+            yield f"Contaminated problems are still in {TRAIN_FILE}: --drop-contaminated --force leaves them out."
+        path = shlex.quote(str(request.out / TRAIN_FILE))
+        command = f"gspo-ray train --data.source jsonl --data.path {path} --data.id_column id{model}"
+    yield f"Next: {typed(command)}"

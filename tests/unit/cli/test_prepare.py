@@ -1,5 +1,7 @@
 """`gspo-ray prepare` as it is typed."""
 
+import argparse
+import importlib
 import json
 import os
 import signal
@@ -11,6 +13,9 @@ import pytest
 
 from gspo_ray.cli import main as cli
 from gspo_ray.cli.prepare import NAMES
+from gspo_ray.config_io import load_config
+from gspo_ray.data.sources import load_problems
+from gspo_ray.models import DEMO_MODEL
 from gspo_ray.prepare import pipeline
 
 
@@ -95,7 +100,25 @@ def test_an_evaluation_set(prepare: Callable[..., list[str]], tmp_path: Path, ra
     lines = prepare("jsonl", "--raw", "raw.jsonl", "--split", "test")
     assert lines[5] == "test                                    60"
     assert (tmp_path / "data" / "jsonl" / "test.jsonl").exists()  # the default folder
-    assert "gspo-ray train" not in "".join(lines)
+    assert lines[-1].endswith(
+        "gspo-ray eval --eval.source jsonl --eval.path data/jsonl/test.jsonl --eval.id_column id --out jsonl.jsonl"
+    )
+
+
+@pytest.mark.parametrize(("split", "command"), [("train", "train"), ("test", "eval")])
+def test_the_command_to_go_on_with_is_one_that_the_config_knows(
+    prepare: Callable[..., list[str]], raw: Path, split: str, command: str
+) -> None:
+    words = prepare("jsonl", "--raw", "raw.jsonl", "--split", split, "--model", DEMO_MODEL)[-1].split()
+    start = words.index(command) + 1
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"gspo_ray.cli.{command}").add_arguments(parser)
+    _, overrides = parser.parse_known_args(words[start:])
+    config = load_config(None, overrides)
+    assert config.model.path == DEMO_MODEL
+    problems = load_problems(config.data if command == "train" else config.eval)
+    assert len(problems) == (10 if command == "train" else 60)
+    assert problems[0].source == "jsonl"
 
 
 @pytest.mark.parametrize(

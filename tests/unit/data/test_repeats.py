@@ -2,6 +2,9 @@
 
 import json
 import logging
+import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -98,3 +101,20 @@ def test_bad_lines_can_be_passed_over(tmp_path: Path) -> None:
     assert all(text.startswith(f"{path}:{number}: ") for number, text in bad)
     with pytest.raises(DataError, match=r"rows\.jsonl:2: not valid JSON"):
         list(read_rows(path))
+
+
+def test_a_row_group_is_not_held_in_memory(tmp_path: Path) -> None:
+    rows = [{"question": random.Random(number).randbytes(2000).hex(), "answer": "1"} for number in range(10_000)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet", row_group_size=1 << 20, compression="none")
+    assert (tmp_path / "p.parquet").stat().st_size > 40_000_000
+    code = (
+        "import sys; from pathlib import Path; import pyarrow as pa; from gspo_ray.data.rows import read_rows; "
+        "rows = sum(1 for _ in read_rows(Path(sys.argv[1]), required=('question',))); "
+        "print(rows, pa.default_memory_pool().max_memory())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "p.parquet")], capture_output=True, text=True, check=True
+    )
+    count, peak = map(int, done.stdout.split())
+    assert count == 10_000
+    assert 0 < peak < 30_000_000  # 1,024 rows of 4 kB, a few times over

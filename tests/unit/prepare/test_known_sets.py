@@ -63,6 +63,8 @@ def test_contaminated_problems_are_listed_and_dropped_on_demand(tmp_path: Path, 
         "problems_met": len(contaminated),
         "share_a_run": len(contaminated),
     }
+    with pytest.raises(DataError, match="drop_contaminated False -> True"):
+        run("jsonl", train_file, at_kept, dev_size=2, against=(against,), drop_contaminated=True)
     assert "still in train.jsonl" in (at_kept / "report.md").read_text()
     assert "dropped from train.jsonl" in (at_dropped / "report.md").read_text()
 
