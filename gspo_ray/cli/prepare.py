@@ -33,7 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dev-size", type=int, default=50, metavar="N", help="problems held out (default: 50)")
     parser.add_argument("--seed", type=int, default=42, metavar="N", help="of the split (default: 42)")
     parser.add_argument("--model", help="measure prompt lengths with this model: smollm2-135m or a folder")
-    parser.add_argument("--against", type=Path, nargs="+", action="extend", default=[], metavar="FILE")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="more evaluation sets to compare with: JSONL with a column question, problem or input",
+    )
     parser.add_argument("--drop-contaminated", action="store_true", help="leave out what evaluation sets contain")
     parser.add_argument("--force", action="store_true", help="replace what is there")
     only = parser.add_argument_group("only for jsonl (JSONL or Parquet with columns of any name)")

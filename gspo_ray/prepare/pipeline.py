@@ -62,6 +62,10 @@ def prepare(request: Request, progress: Progress, *, token_counter: Callable[[st
         contaminated = {hit.train_id for hit in hits if hit.contaminated}
         if request.drop_contaminated:
             parts[TRAIN_FILE] = [(key, record) for key, record in parts[TRAIN_FILE] if record.id not in contaminated]
+            if not parts[TRAIN_FILE]:
+                raise DataError(
+                    f"--drop-contaminated leaves nothing: all {len(contaminated):,} problems are contaminated."
+                )
         counts = {
             "rows": rows.rows,
             "invalid": rows.num_invalid,

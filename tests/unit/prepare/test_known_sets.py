@@ -79,6 +79,8 @@ def test_a_new_evaluation_set_makes_another_run_necessary(tmp_path: Path, train_
 def test_refusals(tmp_path: Path, train_file: Path) -> None:
     with pytest.raises(DataError, match="--drop-contaminated, but no evaluation set is known"):
         run("jsonl", train_file, tmp_path / "out", drop_contaminated=True)
+    with pytest.raises(DataError, match="--drop-contaminated leaves nothing: all 11 problems"):
+        run("jsonl", train_file, tmp_path / "out", dev_size=1, against=(train_file,), drop_contaminated=True)
     with pytest.raises(DataError, match=r"no\.jsonl: no such file\. Set --against"):
         known_sets(tmp_path / "out", [tmp_path / "no.jsonl"])
     with pytest.raises(DataError, match=r"e\.jsonl:1: no column question, problem, input"):
