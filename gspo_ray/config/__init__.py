@@ -4,7 +4,7 @@ Classes elsewhere receive the sub-config or the plain values that they need, nev
 """
 
 from gspo_ray.config.algo import AlgoConfig, DynamicSamplingConfig, KlConfig, MismatchConfig, OverlongConfig
-from gspo_ray.config.data import BOX_INSTRUCTION, DataConfig, ProblemSource, PromptConfig
+from gspo_ray.config.data import BOX_INSTRUCTION, NO_FILE, DataConfig, ProblemSource, PromptConfig
 from gspo_ray.config.evaluation import EvalConfig
 from gspo_ray.config.learner import LearnerConfig
 from gspo_ray.config.model import VLLM_LORA_RANKS, LoraConfig, ModelConfig
@@ -14,6 +14,7 @@ from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingCon
 
 __all__ = [
     "BOX_INSTRUCTION",
+    "NO_FILE",
     "VLLM_LORA_RANKS",
     "AlgoConfig",
     "CheckpointConfig",

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from gspo_ray.config.section import Section
 
+NO_FILE = ("additions", "additions_heldout")
 BOX_INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -35,8 +36,8 @@ class PromptConfig(Section):
 class ProblemSource(Section):
     """Where problems come from."""
 
-    source: Literal["additions", "gsm8k", "dapo", "jsonl", "parquet"] = "additions"
-    """`additions` is made on the spot; the others read `path`."""
+    source: Literal["additions", "additions_heldout", "gsm8k", "dapo", "jsonl", "parquet"] = "additions"
+    """One-digit `additions`, and those held out from them, are made on the spot; the others read `path`."""
     path: str | None = None
     question_column: str = "question"
     """For jsonl and parquet. A dotted name reaches into nested records."""
@@ -48,11 +49,11 @@ class ProblemSource(Section):
 
     def check_file(self, section: str) -> None:
         """Raises ValueError when `path` is missing, or is there for a source that reads no file."""
-        if self.source != "additions" and not self.path:
+        if self.source not in NO_FILE and not self.path:
             raise ValueError(f"{section}.source is {self.source!r}, which reads a file: set {section}.path")
-        if self.source == "additions" and self.path:
+        if self.source in NO_FILE and self.path:
             raise ValueError(
-                f"{section}.path is {self.path!r}, but {section}.source is 'additions', which reads no file: "
+                f"{section}.path is {self.path!r}, but {section}.source is {self.source!r}, which reads no file: "
                 f"set {section}.source to what the file holds (gsm8k, dapo, jsonl, parquet), or remove {section}.path"
             )
 

@@ -11,8 +11,11 @@ from gspo_ray.config.section import Section
 
 class LearnerConfig(Section):
     learning_rate: float = Field(4e-5, gt=0)
-    lr_schedule: Literal["constant", "linear"] = "constant"
-    """`linear`: from learning_rate in step 1 down to learning_rate / steps in the last; no hidden state."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """`linear` and `cosine` fall from learning_rate in the first step (after warm-up) towards 0, which the step after
+    the last would have."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the rate rises linearly to learning_rate."""
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)
     adam_eps: float = Field(1e-8, gt=0)

@@ -48,6 +48,11 @@ class RunConfig(Section):
                 f"{self.rollout.max_tokens} tokens (rollout.max_tokens): every length would be punished. "
                 "Lower the first."
             )
+        if self.learner.warmup_steps >= self.steps:
+            raise ValueError(
+                f"learner.warmup_steps is {self.learner.warmup_steps}, but the run has {self.steps} steps: it would "
+                "end before learning_rate is reached. Lower the first."
+            )
         if "://" in self.storage_path:
             raise ValueError(
                 f"storage_path {self.storage_path!r} is a URL; only folders are supported so far. Name a folder."

@@ -34,14 +34,17 @@ _ASKS_FOR_ANSWER_LINE = re.compile(r"of the form \W*Answer:|on its own line afte
 _GSM8K_GOLD = re.compile(r"-?\d+(\.\d+)?|-?\.\d+")
 
 
-def additions() -> Iterator[Located]:
-    """All 81 sums a + b with a, b in 1..9, e.g. add-3-4: "What is 3 + 4?" -> "7"."""
+def additions(*, held_out: bool) -> Iterator[Located]:
+    """Sums a + b with a, b in 1..9, e.g. add-3-4: "What is 3 + 4?" -> "7". Of the 81, the 20 with
+    a + 3b = 1 modulo 4 are held out: every a, every b, small and large sums."""
+    source = "additions_heldout" if held_out else "additions"
     for a in range(1, 10):
         for b in range(1, 10):
-            problem_id = f"add-{a}-{b}"
-            question = f"What is {a} + {b}?"
-            problem = Problem(problem_id=problem_id, question=question, answer=str(a + b), source="additions")
-            yield Located(problem, problem_id)
+            if held_out == ((a + 3 * b) % 4 == 1):
+                problem_id = f"add-{a}-{b}"
+                question = f"What is {a} + {b}?"
+                problem = Problem(problem_id=problem_id, question=question, answer=str(a + b), source=source)
+                yield Located(problem, problem_id)
 
 
 def read_gsm8k(config: ProblemSource, path: Path) -> Iterator[Located]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from gspo_ray.config import ProblemSource
+from gspo_ray.config import NO_FILE, ProblemSource
 from gspo_ray.data.formats import READERS, Located, additions
 from gspo_ray.errors import DataError
 from gspo_ray.types import Problem
@@ -25,8 +25,9 @@ def load_problems(config: ProblemSource, *, section: str = "data") -> list[Probl
     ids, question and answer alone decide.
     Raises DataError, naming file, line and fix, for anything that cannot be read.
     """
-    if config.source == "additions":
-        return [located.problem for located in islice(additions(), config.max_problems)]
+    if config.source in NO_FILE:
+        made = additions(held_out=config.source == "additions_heldout")
+        return [located.problem for located in islice(made, config.max_problems)]
     if not config.path:
         raise DataError(f"{section}.source is {config.source!r}, which reads a file: set {section}.path.")
     path = Path(config.path).expanduser()

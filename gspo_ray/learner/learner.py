@@ -18,10 +18,13 @@ from gspo_ray.algo.stats import SequenceStats, UpdateStats
 from gspo_ray.config import AlgoConfig, LearnerConfig, ModelConfig
 from gspo_ray.errors import LearnerError
 from gspo_ray.learner.model import build_policy
+from gspo_ray.learner.schedule import learning_rate
 from gspo_ray.learner.scorer import choose_scorer
 from gspo_ray.learner.sequence_stats import at_sampling_weights, sequence_stats
 from gspo_ray.learner.weights import export_adapter, import_adapter
 from gspo_ray.types import Adapter, LearnerState
+
+MAX_REFUSED_IN_A_ROW = 3  # updates
 
 
 class LoraLearner:
@@ -62,8 +65,10 @@ class LoraLearner:
             betas=(learner.beta1, learner.beta2),
             eps=learner.adam_eps,
             weight_decay=learner.weight_decay,
+            fused=True,
         )
         self._version_step = 0
+        self._refused_in_a_row = 0
 
     def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
         """With log-probs at the current weights, for batches that get several updates; rows not computed stay zero.
@@ -94,6 +99,7 @@ class LoraLearner:
         nonfinite: tuple[str, ...] = ()
         if sequences:
             grad_norm, nonfinite = self._clip_gradients()
+            self._stop_after_refusals(nonfinite)
             if not nonfinite:
                 for group in self._optimizer.param_groups:
                     group["lr"] = self._learning_rate(step)
@@ -113,6 +119,15 @@ class LoraLearner:
             computed_tokens=computed_tokens,
             seconds=time.perf_counter() - started,
         )
+
+    def _stop_after_refusals(self, nonfinite: tuple[str, ...]) -> None:
+        self._refused_in_a_row = self._refused_in_a_row + 1 if nonfinite else 0
+        if self._refused_in_a_row == MAX_REFUSED_IN_A_ROW:
+            raise LearnerError(
+                f"{MAX_REFUSED_IN_A_ROW} updates in a row had a gradient that is not finite, the last in "
+                f"{len(nonfinite)} tensors, first {nonfinite[0]}: this does not heal. The last checkpoint is intact; "
+                "go on from it with a lower learner.learning_rate, or with model.dtype=float32."
+            )
 
     def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[float]:
         """Log-probs of token_ids[num_prompt:] at temperature 1 and the current weights."""
@@ -136,9 +151,7 @@ class LoraLearner:
         self._version_step = state.adapter.version.step
 
     def _learning_rate(self, step: int) -> float:
-        if self._config.lr_schedule == "constant":
-            return self._config.learning_rate
-        return self._config.learning_rate * (1 - (step - 1) / self._total_steps)
+        return learning_rate(self._config, step=step, total_steps=self._total_steps)
 
     def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
         with_kl = self._objective.kl_coef > 0

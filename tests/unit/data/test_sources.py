@@ -43,8 +43,14 @@ def dapo_row(content: str, answer: Any, index: Any = "id-1") -> dict[str, Any]:
 
 def test_additions() -> None:
     problems = load_problems(DataConfig())
-    assert len(problems) == len({p.problem_id for p in problems}) == 81
+    held_out = load_problems(DataConfig(source="additions_heldout"))
+    assert (len(problems), len(held_out)) == (61, 20)
+    assert len({p.problem_id for p in problems + held_out}) == 81  # 9 x 9, none in both
+    # 3 + 3 * 4 = 15 = 3 and 2 + 3 * 5 = 17 = 1 modulo 4
     assert Problem(problem_id="add-3-4", question="What is 3 + 4?", answer="7", source="additions") in problems
+    assert "add-2-5" in {problem.problem_id for problem in held_out}
+    sides = [problem.problem_id.split("-")[1:] for problem in held_out]
+    assert {a for a, _ in sides} == {b for _, b in sides} == set("123456789")
     assert len(load_problems(DataConfig(max_problems=5))) == 5
 
 

@@ -157,3 +157,33 @@ def test_a_row_that_does_not_count_is_not_computed(make_learner):
     alone = replace(batch.rows(torch.tensor([0, 2])), num_sequences=2, num_tokens=6)
     other.step(alone, step=2)
     assert learner.export_adapter().payload == other.export_adapter().payload
+
+
+def break_gradient(learner):
+    parameter = next(p for n, p in learner._trainable.items() if "lora_B" in n)
+    return parameter.register_hook(lambda grad: torch.full_like(grad, math.nan))
+
+
+def test_three_refused_updates_in_a_row_stop_the_run(make_learner):
+    learner = make_learner()
+    learner.step(random_batch(), step=1)
+    before = learner.export_state()
+    hook = break_gradient(learner)
+    for step in (2, 3):
+        assert not learner.step(random_batch(), step=step).updated
+    with pytest.raises(LearnerError, match=r"3 updates in a row had a gradient that is not finite.*lora_B"):
+        learner.step(random_batch(), step=4)
+    hook.remove()
+    assert learner.export_state() == before
+
+
+def test_a_good_update_between_them_starts_the_count_again(make_learner):
+    learner = make_learner()
+    for step in range(1, 7):
+        hook = break_gradient(learner)
+        assert not learner.step(random_batch(), step=step).updated
+        if step % 2 == 0:
+            hook.remove()
+            assert learner.step(random_batch(), step=step).updated
+        else:
+            hook.remove()
