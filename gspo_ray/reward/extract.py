@@ -1,33 +1,94 @@
-"""Where the final answer of a completion is: the last \\boxed{...}. Standard library only, linear time.
+"""Where the final answer of a completion is. Standard library only, linear time.
 
 The contract, strict on purpose (a reward that is paid for less is what a policy learns to give):
-    - \\boxed{...} and \\fbox{...}, blanks allowed before the brace; escaped braces do not count as depth.
-    - Only the LAST box counts. When it is unterminated or empty there is no answer: a truncated or withdrawn
-      answer is not paid for an earlier box.
-    - Only text after the last </think> counts; a <think> that is never closed leaves no answer.
-    - A box inside a box belongs to the outer one; boxes that wrap nothing but a box are peeled off.
+    boxed         the last \\boxed{...} or \\fbox{...}; blanks allowed before the brace, escaped braces are no depth.
+                  When it is unterminated or empty there is no answer: a truncated or withdrawn answer is not paid for
+                  an earlier box. A box inside a box belongs to the outer one; boxes round a box are peeled off.
+    answer_line   the last line that starts with "Answer:", "Final answer:" or "A:" (markdown marks allowed), its rest.
+    hashes        the last line that starts with "####", its rest; of "#### 42 and some words" the number.
+    whole         all of the text: for files whose answers are extracted already.
+
+Only text after the last </think> counts; a <think> that is never closed leaves no answer.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Literal, get_args
+
+ExtractionStyle = Literal["boxed", "answer_line", "hashes", "whole"]
+STYLES: tuple[ExtractionStyle, ...] = get_args(ExtractionStyle)
 
 _BOX = r"\\(?:boxed|fbox)\s*"
 # A command at the very end of the text (\Z) is a box cut off before its brace.
 _TOKEN = re.compile(rf"(?P<box>{_BOX}(?:\{{|\Z))|(?P<escaped>\\.)|(?P<open>\{{)|(?P<close>\}})", re.DOTALL)
 _INNER_BOX = re.compile(rf"{_BOX}\{{")
+_ANSWER_LINE = re.compile(r"[ \t>*_#-]*(?:(?:the[ \t]+)?(?:final[ \t]+)?answer|A)[ \t*_]*:[ \t*_]*", re.IGNORECASE)
+_HASHES = re.compile(r"[ \t]*####(?!#)[ \t]*")
+_LEADING_NUMBER = re.compile(r"(\\?\$?[+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?![0-9/^]|\s*[-+*/=^\\%])[^0-9]*")
 
 _Span = tuple[int, int, int]  # start of the command, start of the content, end of the content
 
 
-def last_boxed(text: str) -> str | None:
-    """Content of the last box, stripped; None when there is no answer by the contract above.
+def extract(completion: str, style: ExtractionStyle) -> str | None:
+    """The answer as it is written, stripped; None when there is none by the contract above.
+
+    Example: extract("12 + 30 = 42\\n#### 42", "hashes") == "42"
+    """
+    text = _after_thinking(completion)
+    if text is None:
+        return None
+    match style:
+        case "boxed":
+            return _last_box(text)
+        case "answer_line":
+            return _answer_line(text)
+        case "hashes":
+            return _after_hashes(text)
+        case "whole":
+            return text.strip() or None
+    raise ValueError(f"unknown extraction style {style!r}; known: {', '.join(STYLES)}")
+
+
+def last_boxed(completion: str) -> str | None:
+    """Content of the last box.
 
     Example: last_boxed(r"so \\boxed{\\frac{1}{2}}.") == r"\\frac{1}{2}"
     """
+    return extract(completion, "boxed")
+
+
+def _after_thinking(text: str) -> str | None:
     text = text[text.rfind("</think>") + len("</think>") :] if "</think>" in text else text
-    if "<think>" in text:
+    return None if "<think>" in text else text
+
+
+def _answer_line(text: str) -> str | None:
+    rest = _last_line(text, _ANSWER_LINE)
+    if rest is None:
         return None
+    if _INNER_BOX.search(rest):
+        return _last_box(rest)
+    return rest.strip().strip("*_").strip() or None
+
+
+def _after_hashes(text: str) -> str | None:
+    rest = _last_line(text, _HASHES)
+    if rest is None:
+        return None
+    number = _LEADING_NUMBER.fullmatch(rest.strip())
+    return number[1] if number else rest.strip() or None
+
+
+def _last_line(text: str, start: re.Pattern[str]) -> str | None:
+    """What follows `start` on the last line that begins with it."""
+    for line in reversed(text.split("\n")):
+        if match := start.match(line):
+            return line[match.end() :]
+    return None
+
+
+def _last_box(text: str) -> str | None:
     closed = _enclosing_last(text)
     if not closed:
         return None

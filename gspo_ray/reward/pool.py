@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from gspo_ray.errors import RewardError
 from gspo_ray.reward.child import Child
-from gspo_ray.reward.extract import last_boxed
+from gspo_ray.reward.extract import ExtractionStyle, extract
 from gspo_ray.types import Outcome, Verdict
 
 _START_TIMEOUT_S = 120.0  # importing sympy takes 1-2 s, many times that on a machine whose cores are all taken
@@ -19,8 +19,17 @@ _START_TIMEOUT_S = 120.0  # importing sympy takes 1-2 s, many times that on a ma
 logger = logging.getLogger(__name__)
 
 
+class Examined(NamedTuple):
+    """A verdict, and why it is not CORRECT."""
+
+    verdict: Verdict
+    reason: str
+
+
 class VerifierProcess:
     """Scores (completion text, gold) pairs one after the other in one child process.
+
+    `style` says where the answer stands in a completion (`extract.py`).
 
     Synchronous: one call at a time (a lock sees to it), usable from any thread and from async actors' executors.
     An item that overruns `timeout_s` seconds (wall clock, start-up excluded) has its process killed: Outcome.TIMEOUT.
@@ -30,9 +39,10 @@ class VerifierProcess:
     The child gets SIGKILL when the THREAD that started it ends (Linux); a child lost like that is replaced.
     """
 
-    def __init__(self, timeout_s: float, memory_limit_mib: int) -> None:
+    def __init__(self, timeout_s: float, memory_limit_mib: int, style: ExtractionStyle = "boxed") -> None:
         self._timeout_s = timeout_s
         self._memory_limit_mib = memory_limit_mib
+        self._style: ExtractionStyle = style
         self._lock = threading.Lock()
         self._child: Child | None = self._start()
         self._ready_child()
@@ -44,8 +54,17 @@ class VerifierProcess:
 
     def score(self, items: Sequence[tuple[str, str]]) -> list[Verdict]:
         """One verdict an item, in order. Items are (completion text without its prompt, gold answer)."""
+        return [examined.verdict for examined in self.examine(items)]
+
+    def examine(self, items: Sequence[tuple[str, str]]) -> list[Examined]:
+        """As `score`, with the reasons."""
         with self._lock:
-            return [self._score_one(completion, gold) for completion, gold in items]
+            return [self._examine_one(completion, gold) for completion, gold in items]
+
+    def gold_faults(self, golds: Sequence[str]) -> list[str]:
+        """Why each gold answer cannot be read, "" for one that can. The limits hold for each of them."""
+        with self._lock:
+            return [self._ask({"gold": gold})[0]["reason"] for gold in golds]
 
     def close(self) -> None:
         """Kill the child. May be called more than once; score() raises RewardError afterwards."""
@@ -62,18 +81,8 @@ class VerifierProcess:
     ) -> None:
         self.close()
 
-    def _score_one(self, completion: str, gold: str) -> Verdict:
-        child = self._ready_child()
-        started = time.monotonic()
-        try:
-            reply = child.ask({"completion": completion, "gold": gold}, self._timeout_s)
-        except TimeoutError:
-            reply = self._lost(Outcome.TIMEOUT, completion)
-        except EOFError:
-            reply = self._lost(Outcome.ERROR, completion)
-        seconds = time.monotonic() - started
-        if reply["retire"]:
-            self._replace()
+    def _examine_one(self, completion: str, gold: str) -> Examined:
+        reply, seconds = self._ask({"completion": completion, "gold": gold, "style": self._style})
         outcome = Outcome(reply["outcome"])
         extracted: str | None = reply["extracted"]
         if outcome in (Outcome.TIMEOUT, Outcome.ERROR):
@@ -81,7 +90,23 @@ class VerifierProcess:
                 "verifier %s, answer %.80r, gold %.80r: %s", outcome.value, extracted or "", gold, reply["reason"]
             )
         reward = 1.0 if outcome is Outcome.CORRECT else 0.0
-        return Verdict(reward=reward, outcome=outcome, extracted=extracted, seconds=seconds)
+        verdict = Verdict(reward=reward, outcome=outcome, extracted=extracted, seconds=seconds)
+        return Examined(verdict, reply["reason"])
+
+    def _ask(self, message: dict[str, str]) -> tuple[dict[str, Any], float]:
+        """The child's reply, or what stands for one, and the seconds it took."""
+        child = self._ready_child()
+        started = time.monotonic()
+        try:
+            reply = child.ask(message, self._timeout_s)
+        except TimeoutError:
+            reply = self._lost(Outcome.TIMEOUT, message)
+        except EOFError:
+            reply = self._lost(Outcome.ERROR, message)
+        seconds = time.monotonic() - started
+        if reply["retire"]:
+            self._replace()
+        return reply, seconds
 
     def _ready_child(self) -> Child:
         if self._child is None:
@@ -99,10 +124,12 @@ class VerifierProcess:
             ) from error
         return child
 
-    def _lost(self, outcome: Outcome, completion: str) -> dict[str, Any]:
+    def _lost(self, outcome: Outcome, message: dict[str, str]) -> dict[str, Any]:
         """What stands for the reply of a process that gave none. The next one starts while the caller goes on."""
-        reason = f"process {self._replace()}"
-        return {"outcome": outcome, "extracted": last_boxed(completion), "reason": reason, "retire": False}
+        ended = self._replace()
+        reason = f"more than {self._timeout_s:g} s" if outcome is Outcome.TIMEOUT else f"process {ended}"
+        extracted = extract(message["completion"], self._style) if "completion" in message else None
+        return {"outcome": outcome, "extracted": extracted, "reason": reason, "retire": False}
 
     def _replace(self) -> str:
         assert self._child is not None

@@ -1,7 +1,8 @@
 """The verifier process: `python -m gspo_ray.reward.worker <memory_limit_mib>`, started by `child.Child` only.
 
-Says {"ready": true} when math-verify is loaded, then answers {"completion", "gold"} with {"outcome", "extracted",
-"reason", "retire"}, one at a time, until its standard input ends. It has no clock: its owner kills it.
+Says {"ready": true} when math-verify is loaded, then answers {"completion", "gold", "style"} with {"outcome",
+"extracted", "reason", "retire"}, one at a time, until its standard input ends. {"gold"} alone asks whether that
+gold answer can be read: then the reason says why not, and the outcome is null. It has no clock: its owner kills it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ def main(argv: list[str]) -> None:
     _confine(limit_mib)
     requests, replies = _take_pipes()
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own timeouts are off
-    from gspo_ray.reward.verify import judge  # here, after the limits: this is the heavy import
+    from gspo_ray.reward.verify import gold_fault, judge  # here, after the limits: this is the heavy import
 
-    judge(r"\boxed{x + \sqrt{2}}", r"\frac{1}{2}")  # builds the grammar tables, so that no item pays for them
+    judge(r"\boxed{x + \sqrt{2}}", r"\frac{\pi}{2}")  # builds the grammar tables, so that no item pays for them
     _send(replies, {"ready": True})
     base_mib = peak_mib = _vm_peak_mib()
     headroom_mib = limit_mib - base_mib
     while (request := frames.read(requests)) is not None:
-        outcome, extracted, reason = judge(request["completion"], request["gold"])
+        if "completion" in request:
+            outcome, extracted, reason = judge(request["completion"], request["gold"], request["style"])
+        else:
+            outcome, extracted, reason = None, None, gold_fault(request["gold"])
         before_mib, peak_mib = peak_mib, _vm_peak_mib()
         # sympy and math-verify swallow MemoryError and then call the answer wrong, so "wrong" is not believed of an
         # item that came near the limit. A quarter: big integers double, the allocation that failed left no trace.
@@ -42,7 +46,7 @@ def main(argv: list[str]) -> None:
             outcome, reason = Outcome.ERROR, f"took {peak_mib - before_mib:.0f} MiB of memory near the limit"
         # Caches may hold on to what a hungry item made; the next items deserve an empty process.
         retire = hungry or peak_mib - base_mib > headroom_mib / 2 or reason.startswith("MemoryError")
-        _send(replies, {"outcome": outcome.value, "extracted": extracted, "reason": reason, "retire": retire})
+        _send(replies, {"outcome": outcome, "extracted": extracted, "reason": reason, "retire": retire})
 
 
 def _send(stream: BinaryIO, message: dict[str, Any]) -> None:

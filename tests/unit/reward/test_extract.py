@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_ray.reward.extract import last_boxed
+from gspo_ray.reward.extract import STYLES, ExtractionStyle, extract, last_boxed
 
 
 @pytest.mark.parametrize(
@@ -107,3 +107,79 @@ def test_a_complete_last_box_is_found_after_anything(before: str, content: str, 
 @given(st.text(alphabet="\\{}boxed fk<>/thin\n\0", max_size=80))
 def test_never_raises(text: str) -> None:
     last_boxed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Answer: 42", "42"),
+        ("so it is 42\nAnswer: 42", "42"),
+        ("Answer: 41\nNo.\nAnswer: 42", "42"),  # the last one
+        ("Answer: $\\frac{1}{2}$\nThat is all.", "$\\frac{1}{2}$"),
+        ("answer : 42", "42"),
+        ("**Answer:** 42", "42"),
+        ("**Final Answer: 42**", "42"),
+        ("### The final answer: 42", "42"),
+        ("A: 26", "26"),  # the GSM8K solutions of 2021
+        ("A: -9.9 billion", "-9.9 billion"),
+        (r"Answer: \boxed{42}.", "42"),
+        (r"Answer: \boxed{42", None),  # cut off
+        ("Answer:", None),
+        ("Answer: 42\nAnswer:", None),  # withdrawn
+        ("The answer is 42", None),
+        ("In short, Answer: 42", None),  # not at the start of a line
+        ("NA: 42", None),
+        (r"\boxed{42}", None),
+        ("<think>Answer: 42</think>", None),
+        ("<think>Answer: 41</think>\nAnswer: 42", "42"),
+    ],
+)
+def test_answer_line(text: str, expected: str | None) -> None:
+    assert extract(text, "answer_line") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#### 42", "42"),
+        ("6*7 = <<6*7=42>>42\n#### 42", "42"),
+        ("#### 41\n#### 42", "42"),
+        ("####42", "42"),
+        ("#### 1,080", "1,080"),
+        ("#### -3.5", "-3.5"),
+        (r"#### \frac{1}{2}", r"\frac{1}{2}"),
+        ("#### 1/2", "1/2"),
+        ("#### 42" + " and so on" * 40, "42"),  # [91]
+        ("#### 42\n" + "x" * 400, "42"),  # [91]
+        ("#### 42x" + "x" * 400, "42"),
+        ("#### 42 or 43", "42 or 43"),  # no choice is made for the model
+        ("#### 42 apples", "42"),
+        ("##### 42", None),  # a heading
+        ("####", None),
+        ("#### 42\n####", None),
+        ("see #### 42", None),
+        ("Answer: 42", None),
+    ],
+)
+def test_hashes(text: str, expected: str | None) -> None:
+    assert extract(text, "hashes") == expected
+
+
+def test_whole() -> None:
+    assert extract(" 42 \n", "whole") == "42"
+    assert extract("  ", "whole") is None
+
+
+def test_an_unknown_style_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown extraction style 'regex'; known: boxed, answer_line, hashes, whole"):
+        extract("42", "regex")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    "text", ["A: 5\n" * 200_000, "#" * 1_000_000, "Answer" + " " * 1_000_000, "#### " + "1," * 400_000]
+)
+def test_every_style_takes_linear_time(style: ExtractionStyle, text: str) -> None:
+    started = time.monotonic()
+    extract(text, style)
+    assert time.monotonic() - started < 3

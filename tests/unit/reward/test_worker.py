@@ -26,11 +26,11 @@ import os
 from gspo_ray.reward import verify, worker
 from gspo_ray.types import Outcome
 
-def noisy(completion, gold):
+def noisy(completion, gold, style=""):
     print("a library prints", flush=True)
     os.write(1, b"from C")
     assert os.read(0, 10) == b""  # standard input is empty for the library
-    return verify.Judgement(Outcome.CORRECT, completion + gold)
+    return verify.Judgement(Outcome.CORRECT, completion + gold + style)
 
 verify.judge = noisy
 worker.main(["worker", "2048"])
@@ -39,12 +39,12 @@ worker.main(["worker", "2048"])
 
 def test_prints_of_a_library_cannot_reach_the_pipe() -> None:
     completion = "\0 \ud800 é \n"  # NUL, a lone surrogate, not ASCII
-    done = run_python(NOISY, frames.pack({"completion": completion, "gold": "g"}))
+    done = run_python(NOISY, frames.pack({"completion": completion, "gold": "g", "style": "s"}))
     replies = io.BytesIO(done.stdout)
     assert frames.read(replies) == {"ready": True}
     assert frames.read(replies) == {
         "outcome": "correct",
-        "extracted": completion + "g",
+        "extracted": completion + "gs",
         "reason": "",
         "retire": False,
     }
