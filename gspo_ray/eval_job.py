@@ -54,6 +54,8 @@ def run_evaluation(
     config = _sampling_config(config, loaded)
     job = _EvalJob(config, loaded, None if base is None else read_result(base))
     inputs = load_eval_inputs(config)
+    for warning in inputs.warnings:
+        job.say(warning, "yellow")
     protocol = make_protocol(
         config.eval,
         model=config.model,

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gspo_ray.config import RunConfig
+from gspo_ray.config import RewardConfig, RunConfig
 from gspo_ray.data.prompts import PromptBuilder, PromptSet, build_prompts
 from gspo_ray.data.sources import load_problems
 from gspo_ray.errors import DataError, ModelError
 from gspo_ray.evaluation.records import DataManifest
 from gspo_ray.models import context_length, resolve_model
 from gspo_ray.probe import DEFAULT_TOLERANCE, AdapterProbe
+from gspo_ray.reward.golds import check_golds
+
+GOLD_CHECK_S = 60.0  # at most; plain numbers cost nothing
 
 
 @dataclass(frozen=True, slots=True)
 class EvalInputs:
     prompts: PromptSet
     manifest: DataManifest
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class RunInputs:
     prompts: PromptSet
     probe: AdapterProbe
     evaluation: EvalInputs | None  # None: eval.every is 0
+    warnings: tuple[str, ...]
 
 
 def load_inputs(config: RunConfig) -> RunInputs:
@@ -41,7 +46,9 @@ def load_inputs(config: RunConfig) -> RunInputs:
     tolerance = config.rollout.probe_tolerance or DEFAULT_TOLERANCE[config.model.dtype]
     probe = AdapterProbe((*shortest.token_ids, *reply), num_prompt, tolerance)
     evaluation = _eval_inputs(config, builder) if config.eval.every else None
-    return RunInputs(prompts=prompts, probe=probe, evaluation=evaluation)
+    warnings = [prompts.describe()] if prompts.dropped else []
+    warnings += [*_unreadable_golds(prompts, config.reward), *(evaluation.warnings if evaluation else ())]
+    return RunInputs(prompts=prompts, probe=probe, evaluation=evaluation, warnings=tuple(warnings))
 
 
 def load_eval_inputs(config: RunConfig) -> EvalInputs:
@@ -66,7 +73,23 @@ def _eval_inputs(config: RunConfig, builder: PromptBuilder) -> EvalInputs:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     name = config.eval.source if path is None else path.stem
-    return EvalInputs(prompts, DataManifest(name=name, sha256=digest, problems=len(problems)))
+    manifest = DataManifest(name=name, sha256=digest, problems=len(problems))
+    return EvalInputs(prompts, manifest, tuple(_unreadable_golds(prompts, config.reward)))
+
+
+def _unreadable_golds(prompts: PromptSet, reward: RewardConfig) -> list[str]:
+    """A sentence when there are some. Raises DataError when no gold answer can be read at all."""
+    golds = [prompt.problem.answer for prompt in prompts.prompts]
+    report = check_golds(
+        golds,
+        num_workers=reward.num_workers,
+        timeout_s=reward.timeout_s,
+        memory_limit_mib=reward.memory_limit_mib,
+        budget_s=GOLD_CHECK_S,
+    )
+    if sum(fault.num_problems for fault in report.faults) == len(golds):
+        raise DataError(f"{report.message}: nothing could ever be right. Check the answer column.")
+    return [f"{report.message}. Their completions cannot be judged."] if report.message else []
 
 
 def _tokenizer(config: RunConfig) -> Any:

@@ -47,8 +47,8 @@ def train(config: RunConfig, *, resume: str | None = None, engines: Sequence[Eng
         job.say(f"! {sentence}", style="yellow")
     job.say(f"Reading model {config.model.path} and data {config.data.source} ...")
     inputs = load_inputs(config)
-    if inputs.prompts.dropped:
-        job.say(inputs.prompts.describe(), style="yellow")
+    for warning in inputs.warnings:
+        job.say(warning, style="yellow")
     try:
         asyncio.run(job.run(inputs, engines or vllm_engine_factories(config)))
     except asyncio.CancelledError:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import ray
 
+from gspo_ray.reward.extract import ExtractionStyle
 from gspo_ray.reward.pool import VerifierProcess
 from gspo_ray.types import Verdict
 
@@ -13,11 +14,11 @@ from gspo_ray.types import Verdict
 class RewardActor:
     """The process is started by `start`, not by `__init__`: its errors then reach the driver as they are."""
 
-    def __init__(self, *, timeout_s: float, memory_limit_mib: int) -> None:
-        self._timeout_s, self._memory_limit_mib = timeout_s, memory_limit_mib
+    def __init__(self, *, timeout_s: float, memory_limit_mib: int, style: ExtractionStyle) -> None:
+        self._timeout_s, self._memory_limit_mib, self._style = timeout_s, memory_limit_mib, style
 
     def start(self) -> None:
-        self._verifier = VerifierProcess(timeout_s=self._timeout_s, memory_limit_mib=self._memory_limit_mib)
+        self._verifier = VerifierProcess(self._timeout_s, self._memory_limit_mib, self._style)
 
     def score(self, items: Sequence[tuple[str, str]]) -> list[Verdict]:
         """Verdicts for (completion text, gold answer) pairs, in order."""

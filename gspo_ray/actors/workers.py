@@ -108,7 +108,7 @@ def create_workers(
         learner_handles=learner_handles,
         reward_handles=[
             RemoteRewardActor.options(**reward_options(group, wanted, number)).remote(
-                timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib
+                timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib, style=reward.answer_style
             )
             for number in range(reward.num_workers)
         ],

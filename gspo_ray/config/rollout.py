@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -60,6 +60,9 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
+    answer_style: Literal["boxed", "answer_line", "hashes"] = "boxed"
+    """Where the answer stands in a completion: in the last \\boxed{}, on the last line "Answer: ...", or after "####".
+    The prompt must ask for it."""
     num_workers: int = Field(1, ge=1)
     """Reward actors; each drives one verifier process that can be killed."""
     timeout_s: float = Field(5.0, gt=0)

@@ -35,6 +35,18 @@ class RunConfig(Section):
     cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="after")
+    def _asks_for_what_is_read(self) -> Self:
+        mark = {"boxed": "\\boxed{}", "answer_line": "Answer:", "hashes": "####"}[self.reward.answer_style]
+        prompt = self.data.prompt
+        if mark.removesuffix("{}") not in prompt.template + (prompt.system or ""):
+            raise ValueError(
+                f"data.prompt.template never mentions {mark}, but the verifier reads that "
+                f"(reward.answer_style={self.reward.answer_style}): right answers would be scored wrong. "
+                "Ask for it in the template or in data.prompt.system."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.algo.num_minibatches > self.data.problems_per_step:
             raise ValueError(

@@ -4,6 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from gspo_ray.config import RunConfig
 from gspo_ray.config_io import parse_config
@@ -115,3 +116,50 @@ def test_a_config_cannot_be_changed_and_pickles() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 4  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("style", "asks"), [("answer_line", "Answer: N"), ("hashes", "#### N"), ("boxed", "\\boxed{N}")]
+)
+def test_the_prompt_has_to_ask_for_the_style_that_is_read(style, asks):
+    good = {"data": {"prompt": {"template": "{question} End with " + asks}}, "reward": {"answer_style": style}}
+    RunConfig.model_validate(good)
+    bad = {"data": {"prompt": {"template": "{question} Think."}}, "reward": {"answer_style": style}}
+    with pytest.raises(ValidationError, match="never mentions"):
+        RunConfig.model_validate(bad)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused():
+    with pytest.raises(ValidationError, match=r"learner\.warmup_steps is 12"):
+        RunConfig.model_validate({"steps": 12, "learner": {"warmup_steps": 12}})
+
+
+def test_a_length_penalty_over_the_whole_completion_is_refused():
+    overlong = {"overlong": {"mode": "soft_penalty", "buffer_tokens": 64}}
+    with pytest.raises(ValidationError, match="every length would be punished"):
+        RunConfig.model_validate({"rollout": {"max_tokens": 64}, "algo": overlong})
+
+
+@pytest.mark.parametrize(
+    ("algo", "says"),
+    [
+        ({"mismatch": {"mode": "sequence_mask"}, "old_logprobs": "sampler"}, "it would count twice"),
+        ({"mismatch": {"mode": "token_truncate"}}, "use algo.variant=gspo_token"),
+    ],
+)
+def test_corrections_that_do_not_fit_are_refused(algo, says):
+    with pytest.raises(ValidationError, match=says):
+        RunConfig.model_validate({"algo": algo})
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"temperature": 0}, "eval.samples=1"),
+        ({"top_k": 0}, "eval.top_k is 0"),
+        ({"every": 5, "source": "jsonl"}, "set eval.path"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused(settings, says):
+    with pytest.raises(ValidationError, match=says):
+        RunConfig.model_validate({"eval": settings})

@@ -52,7 +52,7 @@ def evaluation(tmp_path):
         steps=4, eval=EvalConfig(every=2, samples=4, max_tokens=8), cluster={"device": "cpu"}, model={"path": "fake"}
     )
     prompts = tuple(make_prompt(f"p{i}", (1, 2, 10 + i)) for i in range(5))
-    inputs = EvalInputs(PromptSet(prompts, (), 64), DataManifest(name="made up", sha256="ab" * 32, problems=5))
+    inputs = EvalInputs(PromptSet(prompts, (), 64), DataManifest(name="made up", sha256="ab" * 32, problems=5), ())
     sampler = GroupSampler(
         [FakeEngine()], group_size=2, sampling=SamplingParams(max_tokens=4), seed=0, max_num_seqs=8, timeout_s=20.0
     )
