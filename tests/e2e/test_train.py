@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 # A temperature other than 1 and a rank that vLLM has to round up (to 16): both must be right on both sides.
 SMALL: tuple[str, ...] = ("--rollout.group_size", "4", "--rollout.max_tokens", "24", "--checkpoint.every", "1")
 SMALL += ("--rollout.temperature", "0.7", "--model.lora.rank", "12")
+# Two updates a batch, of shuffled rows, with a pull to the reference; evaluations on the way.
+SMALL += ("--algo.num_minibatches", "2", "--algo.minibatch_rows", "shuffled", "--algo.kl.coef", "0.01")
+SMALL += ("--eval.every", "2", "--eval.samples", "2", "--eval.max_problems", "4", "--eval.max_tokens", "24")
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +107,32 @@ def test_each_step_is_sampled_from_the_adapter_pushed_before_it(finished):
 def test_sampler_and_learner_agree_before_the_update(finished):
     """float32 on both sides: |s_i - 1| < 1e-4 for every sequence at the sampling weights."""
     for row in metrics(finished[0]):
-        assert row["learner/updates"] == 1
+        assert row["learner/updates"] == 2
         assert math.exp(row["mismatch/seq_log_ratio_max"]) - 1 < 1e-4
         assert row["mismatch/clip_frac"] == 0
         assert row["sync/probe_gap"] < row["sync/probe_tolerance"] == 1e-3
         assert row["sync/probe_shift"] > 10 * row["sync/probe_gap"]  # the new adapter, not the one before
+
+
+def test_the_reference_is_where_the_policy_started(finished):
+    """Step 1: the first mini-batch at the reference itself, the second one update away; later further."""
+    first, *_, last = metrics(finished[0])
+    assert 0 <= first["kl/k3"] < last["kl/k3"]
+    assert first["learner/trained_sequences"] == 32  # the KL term pulls on all of them
+
+
+def test_evaluations_on_the_way_are_compared_with_the_base(finished):
+    run_dir, _ = finished
+    names = sorted(path.name for path in (run_dir / "eval").iterdir())
+    assert names == ["step_000000.jsonl", "step_000002.jsonl", "step_000003.jsonl"]
+    base, _, last = (json.loads((run_dir / "eval" / name).read_text().splitlines()[-1]) for name in names)
+    assert base["protocol"]["adapter_sha256"] is None
+    assert (last["problems"], last["generations"]) == (4, 8)
+    assert last["comparison"]["verdict"] in ("better", "worse", "undecidable")
+    pushed = run_dir / "checkpoints" / "step-000003" / "adapter" / "adapter_model.safetensors"
+    assert last["protocol"]["adapter_sha256"] == hashlib.sha256(pushed.read_bytes()).hexdigest()
+    client, run = mlflow_run(run_dir)
+    assert {p.step for p in client.get_metric_history(run.info.run_id, "eval/average")} == {0, 2, 3}
 
 
 def test_finished_completions_end_in_the_eos_token_and_groups_differ(finished):
