@@ -10,7 +10,7 @@ from tests.e2e.conftest import wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 # Four sequences at a time: one problem after the other, so that there is a middle.
-PROTOCOL = ("--config", "configs/demo.yaml", "--eval.samples", "4", "--eval.max_problems", "10")
+PROTOCOL: tuple[str, ...] = ("--config", "configs/demo.yaml", "--eval.samples", "4", "--eval.max_problems", "10")
 PROTOCOL += ("--rollout.engine.max_num_seqs", "4")
 
 
