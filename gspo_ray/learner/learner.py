@@ -1,11 +1,13 @@
-"""One GSPO update on one device: synchronous, Ray-free. The order of work follows the paper's algorithm."""
+"""One GSPO update, alone or as one of several ranks: synchronous, Ray-free. The order of work follows the paper's
+algorithm."""
 
 from __future__ import annotations
 
 import io
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,18 +19,35 @@ from gspo_ray.algo.mismatch import MismatchCorrection, MismatchWeights, mismatch
 from gspo_ray.algo.stats import SequenceStats, UpdateStats
 from gspo_ray.config import AlgoConfig, LearnerConfig, ModelConfig
 from gspo_ray.errors import LearnerError
+from gspo_ray.learner.distributed import ALONE, Ranks
 from gspo_ray.learner.model import build_policy
 from gspo_ray.learner.schedule import learning_rate
 from gspo_ray.learner.scorer import choose_scorer
 from gspo_ray.learner.sequence_stats import at_sampling_weights, sequence_stats
+from gspo_ray.learner.shares import share
 from gspo_ray.learner.weights import export_adapter, import_adapter
 from gspo_ray.types import Adapter, LearnerState
 
 MAX_REFUSED_IN_A_ROW = 3  # updates
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one rank's rows added to an update."""
+
+    loss: float
+    kl_loss: float
+    tokens: int
+    computed_tokens: int
+    sequences: list[SequenceStats]
+
+
 class LoraLearner:
-    """Holds the policy and its optimizer. `temperature` is the sampler's: both sides score one distribution."""
+    """Holds the policy and its optimizer. `temperature` is the sampler's: both sides score one distribution.
+
+    With several ranks each has the whole batch, computes its share of the rows, and does the same update: adapter and
+    optimizer are the same on all of them, to the last bit. All calls but the exports are made on all ranks.
+    """
 
     def __init__(
         self,
@@ -42,9 +61,11 @@ class LoraLearner:
         total_steps: int,
         device: str,
         seed: int,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._total_steps, self._max_tokens = total_steps, max_tokens
         self._algo, self._config, self._temperature, self._device = algo, learner, temperature, device
+        self._ranks = ranks
         self._objective = Objective(
             variant=algo.variant,
             eps_low=algo.eps_low,
@@ -57,7 +78,10 @@ class LoraLearner:
         self._model = build_policy(
             model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
         )
+        ranks.require_equal(self._model.parameters(), "the model")
         self._scorer, self.how_rows_are_computed = choose_scorer(self._model, device)
+        if len(set(ranks.run(lambda: self._scorer.shares_prompts))) > 1:  # they would cut the batch in different ways
+            raise LearnerError("some learner ranks take packed rows and others do not: are their machines alike?")
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         self._optimizer = torch.optim.AdamW(
             self._trainable.values(),
@@ -86,18 +110,13 @@ class LoraLearner:
         """One AdamW update for training step `step`. No update when no row has a gradient, or when a gradient is
         not finite (then nothing of adapter or optimizer has changed). Raises LearnerError for unusable numbers."""
         started = time.perf_counter()
-        loss, kl_loss, tokens, computed_tokens = 0.0, 0.0, 0, 0
-        sequences: list[SequenceStats] = []
         self._optimizer.zero_grad(set_to_none=True)
-        for _, part in self._micro_batches(minibatch):
-            part_loss, part_kl_loss, stats = self._backward(part)
-            loss, kl_loss = loss + part_loss, kl_loss + part_kl_loss
-            sequences += stats
-            tokens += int((part.prompt_lens_B + part.completion_lens_B).sum())
-            computed_tokens += self._scorer.tokens(part)
+        shares = self._ranks.run(partial(self._gradients, minibatch))
+        sequences = tuple(stats for share in shares for stats in share.sequences)
         grad_norm, updated = 0.0, False
         nonfinite: tuple[str, ...] = ()
         if sequences:
+            self._ranks.sum_gradients(list(self._trainable.values()))
             grad_norm, nonfinite = self._clip_gradients()
             self._stop_after_refusals(nonfinite)
             if not nonfinite:
@@ -105,18 +124,19 @@ class LoraLearner:
                     group["lr"] = self._learning_rate(step)
                 self._optimizer.step()
                 self._version_step, updated = step, True
+                self._ranks.require_equal(self._trainable.values(), f"after step {step} the adapter")
             self._optimizer.zero_grad(set_to_none=True)
         return UpdateStats(
-            loss=loss,
-            kl_loss=kl_loss,
+            loss=sum(share.loss for share in shares),
+            kl_loss=sum(share.kl_loss for share in shares),
             grad_norm=grad_norm,
             learning_rate=self._learning_rate(step),
             updated=updated,
             nonfinite=nonfinite,
             num_sequences=minibatch.num_sequences,
-            sequences=tuple(sequences),
-            tokens=tokens,
-            computed_tokens=computed_tokens,
+            sequences=sequences,
+            tokens=sum(share.tokens for share in shares),
+            computed_tokens=sum(share.computed_tokens for share in shares),
             seconds=time.perf_counter() - started,
         )
 
@@ -154,17 +174,38 @@ class LoraLearner:
         return learning_rate(self._config, step=step, total_steps=self._total_steps)
 
     def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
+        """This rank's share of the rows to compute, cut to what goes through the model at once."""
         with_kl = self._objective.kl_coef > 0
-        for rows_R in self._scorer.micro_batches(batch, self._config.micro_batch_tokens, with_kl=with_kl):
-            yield rows_R, batch.rows(rows_R)
+        active_R = batch.active_rows(with_kl=with_kl)
+        shares = share(batch, active_R, self._ranks.size, shared_prompts=self._scorer.shares_prompts)
+        if len(mine_R := shares[self._ranks.rank]):
+            mine = batch.rows(mine_R)
+            for rows_R in self._scorer.micro_batches(mine, self._config.micro_batch_tokens, with_kl=with_kl):
+                yield mine_R[rows_R], mine.rows(rows_R)
 
     def _score_rows(self, minibatch: TrainBatch) -> Tensor:
         scored_BT = torch.zeros_like(minibatch.sampler_logprobs_BT)
-        for rows_R, part in self._micro_batches(minibatch):
-            with torch.no_grad():
-                logprobs_RT = self._scorer.logprobs(part, self._temperature)
-            scored_BT[rows_R, : logprobs_RT.shape[1]] = logprobs_RT.cpu()
+        for pieces in self._ranks.run(lambda: list(self._score_share(minibatch))):
+            for rows_R, logprobs_RT in pieces:
+                scored_BT[rows_R, : logprobs_RT.shape[1]] = logprobs_RT
         return scored_BT
+
+    @torch.no_grad()
+    def _score_share(self, minibatch: TrainBatch) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows_R, part in self._micro_batches(minibatch):
+            yield rows_R, self._scorer.logprobs(part, self._temperature).cpu()
+
+    def _gradients(self, minibatch: TrainBatch) -> _Share:
+        """Of this rank's share, added to what the parameters have; the divisor is that of the whole mini-batch."""
+        loss, kl_loss, tokens, computed_tokens = 0.0, 0.0, 0, 0
+        sequences: list[SequenceStats] = []
+        for _, part in self._micro_batches(minibatch):
+            part_loss, part_kl_loss, stats = self._backward(part)
+            loss, kl_loss = loss + part_loss, kl_loss + part_kl_loss
+            sequences += stats
+            tokens += int((part.prompt_lens_B + part.completion_lens_B).sum())
+            computed_tokens += self._scorer.tokens(part)
+        return _Share(loss, kl_loss, tokens, computed_tokens, sequences)
 
     def _backward(self, part: TrainBatch) -> tuple[float, float, list[SequenceStats]]:
         """Loss, its KL part and what is to be said about each row; gradients are added to."""

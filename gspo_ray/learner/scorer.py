@@ -19,6 +19,8 @@ CHECK_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.3}  # largest |gap| of
 class Scorer(Protocol):
     """How a batch goes through the model."""
 
+    shares_prompts: bool  # whether a prompt is computed once for its completions
+
     def micro_batches(self, batch: TrainBatch, max_tokens: int, *, with_kl: bool) -> list[Tensor]:
         """Rows with a gradient, cut to fit `max_tokens` of this way's tokens."""
         ...
@@ -34,6 +36,8 @@ class Scorer(Protocol):
 
 class PaddedScorer:
     """Plain rows through the whole model, logits and all: right for every causal language model."""
+
+    shares_prompts = False
 
     def __init__(self, model: PeftModel, device: str) -> None:
         self._model, self._device = model, device
@@ -58,6 +62,8 @@ class PaddedScorer:
 
 class PackedScorer:
     """No padding, one copy of a prompt for its completions, and no tensor of logits."""
+
+    shares_prompts = True
 
     def __init__(self, model: PeftModel, device: str) -> None:
         base: Any = model.get_base_model()

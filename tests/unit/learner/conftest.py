@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gspo_ray.config import AlgoConfig, LearnerConfig, LoraConfig, ModelConfig
+from gspo_ray.learner.distributed import ALONE
 from gspo_ray.learner.learner import LoraLearner
 
 VOCABULARY = 64
@@ -51,36 +52,42 @@ def tiny_llama_with_dropout(tmp_path_factory):
     return save_tiny_llama(tmp_path_factory.mktemp("tiny-llama-dropout"), attention_dropout=0.5)
 
 
+def build_learner(
+    path,
+    *,
+    seed=0,
+    rank=4,
+    alpha=8.0,
+    target_modules="all-linear",
+    dtype="float32",
+    temperature=1.0,
+    algo=None,
+    max_tokens=100,
+    total_steps=100,
+    ranks=ALONE,
+    **learner,
+):
+    """adam_eps = 1 makes the first update g / (|g| + 1): comparable to rounding, unlike Adam's near-sign."""
+    settings = {"lr_schedule": "constant", "learning_rate": 1.0, "adam_eps": 1.0, "max_grad_norm": None} | learner
+    return LoraLearner(
+        path,
+        model=ModelConfig(
+            path=path, dtype=dtype, lora=LoraConfig(rank=rank, alpha=alpha, target_modules=target_modules)
+        ),
+        algo=algo or AlgoConfig(),
+        learner=LearnerConfig(**settings),
+        temperature=temperature,
+        max_tokens=max_tokens,
+        total_steps=total_steps,
+        device="cpu",
+        seed=seed,
+        ranks=ranks,
+    )
+
+
 @pytest.fixture(scope="session")
 def make_learner(tiny_llama):
-    def make(
-        path=tiny_llama,
-        *,
-        seed=0,
-        rank=4,
-        alpha=8.0,
-        target_modules="all-linear",
-        dtype="float32",
-        temperature=1.0,
-        algo=None,
-        max_tokens=100,
-        total_steps=100,
-        **learner,
-    ):
-        """adam_eps = 1 makes the first update g / (|g| + 1): comparable to rounding, unlike Adam's near-sign."""
-        settings = {"lr_schedule": "constant", "learning_rate": 1.0, "adam_eps": 1.0, "max_grad_norm": None} | learner
-        return LoraLearner(
-            path,
-            model=ModelConfig(
-                path=path, dtype=dtype, lora=LoraConfig(rank=rank, alpha=alpha, target_modules=target_modules)
-            ),
-            algo=algo or AlgoConfig(),
-            learner=LearnerConfig(**settings),
-            temperature=temperature,
-            max_tokens=max_tokens,
-            total_steps=total_steps,
-            device="cpu",
-            seed=seed,
-        )
+    def make(path=tiny_llama, **settings):
+        return build_learner(path, **settings)
 
     return make
