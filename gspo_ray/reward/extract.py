@@ -7,6 +7,7 @@ The contract, strict on purpose (a reward that is paid for less is what a policy
     answer_line   the last line that starts with "Answer:", "Final answer:" or "A:" (markdown marks allowed), its rest.
     hashes        the last line that starts with "####", its rest; of "#### 42 and some words" the number.
     whole         all of the text: for files whose answers are extracted already.
+    any           the last box, else the last formula, else all of it: to audit files of unknown make, not to train on.
 
 Only text after the last </think> counts; a <think> that is never closed leaves no answer.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-ExtractionStyle = Literal["boxed", "answer_line", "hashes", "whole"]
+ExtractionStyle = Literal["boxed", "answer_line", "hashes", "whole", "any"]
 STYLES: tuple[ExtractionStyle, ...] = get_args(ExtractionStyle)
 
 _BOX = r"\\(?:boxed|fbox)\s*"
@@ -26,6 +27,7 @@ _INNER_BOX = re.compile(rf"{_BOX}\{{")
 _ANSWER_LINE = re.compile(r"[ \t>*_#-]*(?:(?:the[ \t]+)?(?:final[ \t]+)?answer|A)[ \t*_]*:[ \t*_]*", re.IGNORECASE)
 _HASHES = re.compile(r"[ \t]*####(?!#)[ \t]*")
 _LEADING_NUMBER = re.compile(r"(\\?\$?[+-]?[0-9][0-9,]*(?:\.[0-9]+)?)(?![0-9/^]|\s*[-+*/=^\\%])[^0-9]*")
+_FORMULA = re.compile(r"\$\$([^$]+)\$\$|(?<!\\)\$([^$]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
 _Span = tuple[int, int, int]  # start of the command, start of the content, end of the content
 
@@ -47,7 +49,15 @@ def extract(completion: str, style: ExtractionStyle) -> str | None:
             return _after_hashes(text)
         case "whole":
             return text.strip() or None
+        case "any":
+            return _last_box(text) if _INNER_BOX.search(text) else _last_formula(text)
     raise ValueError(f"unknown extraction style {style!r}; known: {', '.join(STYLES)}")
+
+
+def gold_answer(gold: str) -> str:
+    """A gold answer that comes in a box, alone or at the end of a solution, without it."""
+    gold = gold.replace(r"\\boxed", r"\boxed").strip()
+    return (_last_box(gold) or gold) if _INNER_BOX.search(gold) else gold
 
 
 def last_boxed(completion: str) -> str | None:
@@ -78,6 +88,14 @@ def _after_hashes(text: str) -> str | None:
         return None
     number = _LEADING_NUMBER.fullmatch(rest.strip())
     return number[1] if number else rest.strip() or None
+
+
+def _last_formula(text: str) -> str | None:
+    """A text that starts with a formula is one: $125$ miles."""
+    formulas = list(_FORMULA.finditer(text))
+    if not formulas or not text[: formulas[0].start()].strip():
+        return text.strip() or None
+    return next(group for group in formulas[-1].groups() if group is not None).strip() or None
 
 
 def _last_line(text: str, start: re.Pattern[str]) -> str | None:

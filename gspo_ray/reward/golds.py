@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gspo_ray.reward.extract import gold_answer
 from gspo_ray.reward.plain import read_number
 from gspo_ray.reward.tidy import tidy
 from gspo_ray.reward.workers import VerifierPool
@@ -62,7 +63,7 @@ def check_golds(
     rows: dict[str, list[int]] = {}
     for index, gold in enumerate(golds):
         rows.setdefault(gold, []).append(index)
-    hard = [gold for gold in rows if read_number(gold) is None and read_number(tidy(gold)) is None]
+    hard = [gold for gold in rows if read_number(gold) is None and read_number(tidy(gold_answer(gold))) is None]
     reasons = _reasons(hard, num_workers, timeout_s, memory_limit_mib, budget_s) if hard else {}
     faults = (GoldFault(rows[gold][0], gold, reason, len(rows[gold])) for gold, reason in reasons.items() if reason)
     unchecked = sum(len(rows[gold]) for gold in hard if gold not in reasons)

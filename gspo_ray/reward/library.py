@@ -15,6 +15,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 from antlr4 import PredictionMode  # type: ignore[import-untyped]
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, _Latex2Sympy, normalize_latex
+from math_verify import parse as parse_text
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
 from sympy import Eq, Expr, Float, Ne, Rational, Set, Symbol
@@ -35,6 +36,11 @@ class UnreadableError(ValueError):
 
 class UngradableError(UnreadableError):
     """A gold answer that is none: empty, a placeholder, undefined."""
+
+
+def bare_verdict(completion: str, gold: str) -> bool:
+    """What math-verify says by itself, with its defaults: to compare with. Main thread only (SIGALRM)."""
+    return bool(verify(parse_text(f"\\boxed{{{gold}}}"), parse_text(completion)))
 
 
 def parse_pair(gold: str, answer: str) -> tuple[Any, Any]:

@@ -54,10 +54,15 @@ class VerifierProcess:
 
     def score(self, items: Sequence[tuple[str, str]]) -> list[Verdict]:
         """One verdict an item, in order. Items are (completion text without its prompt, gold answer)."""
-        return [examined.verdict for examined in self.examine(items)]
+        examined = self.examine(items)
+        for (_, gold), (verdict, reason) in zip(items, examined, strict=True):
+            if verdict.outcome in (Outcome.TIMEOUT, Outcome.ERROR):
+                answer = verdict.extracted or ""
+                logger.warning("verifier %s, answer %.80r, gold %.80r: %s", verdict.outcome, answer, gold, reason)
+        return [verdict for verdict, _ in examined]
 
     def examine(self, items: Sequence[tuple[str, str]]) -> list[Examined]:
-        """As `score`, with the reasons."""
+        """As `score`, with the reasons instead of a log."""
         with self._lock:
             return [self._examine_one(completion, gold) for completion, gold in items]
 
@@ -84,13 +89,8 @@ class VerifierProcess:
     def _examine_one(self, completion: str, gold: str) -> Examined:
         reply, seconds = self._ask({"completion": completion, "gold": gold, "style": self._style})
         outcome = Outcome(reply["outcome"])
-        extracted: str | None = reply["extracted"]
-        if outcome in (Outcome.TIMEOUT, Outcome.ERROR):
-            logger.warning(
-                "verifier %s, answer %.80r, gold %.80r: %s", outcome.value, extracted or "", gold, reply["reason"]
-            )
         reward = 1.0 if outcome is Outcome.CORRECT else 0.0
-        verdict = Verdict(reward=reward, outcome=outcome, extracted=extracted, seconds=seconds)
+        verdict = Verdict(reward=reward, outcome=outcome, extracted=reply["extracted"], seconds=seconds)
         return Examined(verdict, reply["reason"])
 
     def _ask(self, message: dict[str, str]) -> tuple[dict[str, Any], float]:

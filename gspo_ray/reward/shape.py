@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gspo_ray.reward.plain import read_number
 from gspo_ray.reward.units import split_unit
-from gspo_ray.reward.words import is_words
+from gspo_ray.reward.words import is_placeholder, is_words
 
 _OPEN, _CLOSE = r"(?P<open>\\[{lL](?:floor|ceil)?|[({\[])", r"(?P<close>\\[}]|\\r(?:floor|ceil)|[)}\]])"
 _AND_OR = r"\\text\{[\s,]*(?:and|or)[\s,]*\}|(?<![A-Za-z\\])(?:and|or)(?![a-z])"
@@ -144,6 +144,8 @@ def is_scalar(text: str) -> bool:
 
 def kind_of(text: str) -> str:
     """The type of a tidied answer, for tables: what the rules see in it."""
+    if is_placeholder(text):
+        return "no answer"
     if based(text):
         return "number in a base"
     if is_words(text):

@@ -181,7 +181,7 @@ def _region_difference(gold: str, gold_group: Group | None, answer: str, answer_
 
 def _sequence_difference(gold: Sequence[str], answer: Sequence[str], compare: Compare) -> str | None:
     if len(gold) != len(answer):
-        return f"{len(answer)} values instead of {len(gold)}"
+        return f"{len(gold)} values are asked for"
     return next((reason for one, two in zip(gold, answer, strict=True) if (reason := compare(one, two))), None)
 
 

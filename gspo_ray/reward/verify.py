@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from gspo_ray.reward.extract import ExtractionStyle, extract
+from gspo_ray.reward.extract import ExtractionStyle, extract, gold_answer
 from gspo_ray.reward.library import UngradableError, UnreadableError
 from gspo_ray.reward.match import check_gold, difference
 from gspo_ray.reward.plain import read_number
@@ -40,10 +40,10 @@ def judge(completion: str, gold: str, style: ExtractionStyle = "boxed") -> Judge
     if answer is None:
         return Judgement(Outcome.NO_ANSWER, None)
     try:
-        reason = _difference(gold.strip(), answer)
+        reason = _difference(gold_answer(gold), answer)
         return Judgement(Outcome.WRONG if reason else Outcome.CORRECT, answer, reason or "")
     except UnreadableError as error:
-        return Judgement(Outcome.ERROR, answer, f"cannot read the gold answer {gold[:100]!r}: {error}")
+        return Judgement(Outcome.ERROR, answer, f"cannot read the gold answer: {error}")
     except Exception as error:
         return Judgement(Outcome.ERROR, answer, f"{type(error).__name__}: {str(error)[:300]}")
 
@@ -51,7 +51,7 @@ def judge(completion: str, gold: str, style: ExtractionStyle = "boxed") -> Judge
 def gold_fault(gold: str) -> str:
     """Why no answer can be compared with `gold`; "" for a gold answer that can be read. No limits, as `judge`."""
     try:
-        tidied, fault = _read_gold(gold.strip())
+        tidied, fault = _read_gold(gold_answer(gold))
         if fault is None and is_numeric(tidied):
             difference(tidied, "1")  # what can be read but not computed shows now
     except Exception as error:

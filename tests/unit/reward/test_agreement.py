@@ -68,6 +68,7 @@ BY_HAND = {
     7: ("2.74", "2,74"),
     11: ("1000.99", "1,000.99€"),
     12: ("1000.99", "1,000.99€"),
+    37: (r"28 \%", r"28\%"),
     97: ("20", "20"),
     98: ("3", "3"),
     99: ("19", "19"),
@@ -104,19 +105,6 @@ STRICTER = {  # the label says right, we say wrong
 }
 LOOSER = {18: "blanks round a number: the label wants them refused"}  # the label says wrong, we say right
 
-_MATH = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-
-
-def value_of(text: str) -> str:
-    """Content of the last box, else of the last formula, else all of it."""
-    text = text.replace(r"\\boxed", r"\boxed")
-    if r"\boxed" in text:
-        return extract(text, "boxed") or ""
-    formulas = list(_MATH.finditer(text))
-    if not formulas or formulas[0].start() == 0:
-        return text
-    return next(group for group in formulas[-1].groups() if group is not None)
-
 
 @pytest.fixture(scope="module")
 def cases() -> list[dict[str, Any]]:
@@ -124,8 +112,10 @@ def cases() -> list[dict[str, Any]]:
 
 
 def is_met(number: int, row: dict[str, Any]) -> bool:
-    gold, answer = BY_HAND.get(number, (value_of(row["gold"]), value_of(row["pred"])))
-    return (judge(answer, gold, "whole").outcome is Outcome.CORRECT) == bool(row["expected"])
+    if number in BY_HAND:
+        gold, answer = BY_HAND[number]
+        return (judge(answer, gold, "whole").outcome is Outcome.CORRECT) == bool(row["expected"])
+    return (judge(row["pred"], row["gold"], "any").outcome is Outcome.CORRECT) == bool(row["expected"])
 
 
 def test_the_library_s_own_cases(cases: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gspo_ray.reward.extract import STYLES, ExtractionStyle, extract, last_boxed
+from gspo_ray.reward.extract import STYLES, ExtractionStyle, extract, gold_answer, last_boxed
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,40 @@ def test_whole() -> None:
     assert extract("  ", "whole") is None
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"I get $41$, so \boxed{42}, not $43$", "42"),
+        (r"so \boxed{42", None),
+        ("I get $41$, so $42$.", "42"),
+        (r"so \(x = 5\), or \[x = 6\]", "x = 6"),
+        ("$125$ miles", "$125$ miles"),
+        ("42 apples", "42 apples"),
+        ("", None),
+    ],
+)
+def test_any(text: str, expected: str | None) -> None:
+    assert extract(text, "any") == expected
+
+
+@pytest.mark.parametrize(
+    ("gold", "expected"),
+    [
+        ("42", "42"),
+        (r" \boxed{42} ", "42"),
+        (r"Since 6*7 = 42, it is \boxed{42}.", "42"),
+        (r"so \\boxed{004} is it", "004"),  # escaped twice
+        (r"\boxed{42", r"\boxed{42"),
+    ],
+)
+def test_a_gold_answer_in_a_box(gold: str, expected: str) -> None:
+    assert gold_answer(gold) == expected
+
+
 def test_an_unknown_style_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown extraction style 'regex'; known: boxed, answer_line, hashes, whole"):
+    with pytest.raises(
+        ValueError, match="unknown extraction style 'regex'; known: boxed, answer_line, hashes, whole, any"
+    ):
         extract("42", "regex")  # type: ignore[arg-type]
 
 
