@@ -14,6 +14,7 @@ from gspo_ray.seeding import derive_seed
 if TYPE_CHECKING:  # vllm, transformers and peft are imported where they run
     from gspo_ray.actors.learner_actor import LearnerFactory
     from gspo_ray.actors.rollout_actor import EngineFactory
+    from gspo_ray.learner.distributed import Seat
     from gspo_ray.learner.learner import LoraLearner
     from gspo_ray.rollout.engine_vllm import VllmEngine
 
@@ -52,9 +53,10 @@ def _vllm_engine(config: RunConfig, number: int) -> VllmEngine:
     )
 
 
-def _learner(config: RunConfig) -> LoraLearner:
+def _learner(config: RunConfig, seat: Seat | None) -> LoraLearner:
     import torch
 
+    from gspo_ray.learner.distributed import ALONE, join
     from gspo_ray.learner.learner import LoraLearner
 
     if config.cluster.device == "cpu":
@@ -69,4 +71,5 @@ def _learner(config: RunConfig) -> LoraLearner:
         total_steps=config.steps,
         device=config.cluster.device,
         seed=derive_seed(config.seed, "lora"),
+        ranks=ALONE if seat is None else join(seat, device=config.cluster.device),
     )

@@ -18,7 +18,7 @@ from gspo_ray.errors import ResourceError
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Bundles of one run: engines first, then the learner (an evaluation has none), then the reward workers."""
+    """Bundles of one run: engines first, then the learner ranks (an evaluation has none), then the reward workers."""
 
     bundles: tuple[dict[str, float], ...]
     num_engines: int
@@ -26,6 +26,7 @@ class Demand:
 
     @property
     def learner_bundle(self) -> int:
+        """Of rank 0; the others follow."""
         return self.num_engines
 
     @property
@@ -79,10 +80,10 @@ def engine_options(group: PlacementGroup, wanted: Demand, number: int) -> dict[s
     return _options(group, wanted, number, env={"OMP_WAIT_POLICY": "PASSIVE"})
 
 
-def learner_options(group: PlacementGroup, wanted: Demand, learner: LearnerConfig) -> dict[str, Any]:
+def learner_options(group: PlacementGroup, wanted: Demand, rank: int, learner: LearnerConfig) -> dict[str, Any]:
     # Passive: idle OpenMP threads that spin would cost the engine on the same cores half its speed.
     env = {"OMP_NUM_THREADS": str(learner.cpu_threads), "OMP_WAIT_POLICY": "PASSIVE"}
-    return _options(group, wanted, wanted.learner_bundle, env=env)
+    return _options(group, wanted, wanted.learner_bundle + rank, env=env)
 
 
 def reward_options(group: PlacementGroup, wanted: Demand, number: int) -> dict[str, Any]:
@@ -131,6 +132,7 @@ def _ask(wanted: Demand) -> str:
 
 
 _REMEDY = (
-    "Lower rollout.num_engines, reward.num_workers or cluster.cpus_per_* (fractions are fine on one machine), "
+    "Lower rollout.num_engines, learner.num_ranks, reward.num_workers or cluster.cpus_per_* (fractions are fine on one "
+    "machine), "
     "set cluster.device=cpu if there are no GPUs, or use a larger cluster."
 )

@@ -1,4 +1,4 @@
-"""The Protocols over actor handles: what the controller gets in a real run."""
+"""Engines and verifiers over actor handles: what the controller gets in a real run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from gspo_ray.algo.batch import TrainBatch
-from gspo_ray.algo.stats import UpdateStats
-from gspo_ray.errors import EngineError, GspoRayError, LearnerError, RewardError
-from gspo_ray.types import Adapter, Completion, Group, LearnerState, SamplingParams, Verdict, WeightVersion
+from gspo_ray.errors import EngineError, GspoRayError, RewardError
+from gspo_ray.types import Adapter, Completion, Group, SamplingParams, Verdict, WeightVersion
 
 T = TypeVar("T")
 ITEMS_A_CALL = 8  # completions a reward worker takes at a time: small enough that slow answers do not queue up
@@ -94,34 +92,3 @@ class RayVerifier:
             raise RewardError(f"{len(items) - len(scored)} of {len(items)} completions came back without a verdict")
         queue = iter(scored)
         return [replace(group, verdicts=tuple(next(queue) for _ in group.completions)) for group in groups_P]
-
-
-class RayLearner:
-    """`Learner` over the learner actor."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-
-    async def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
-        return await self._answer(self._handle.fill_old_logprobs.remote(minibatch))
-
-    async def fill_reference_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
-        return await self._answer(self._handle.fill_reference_logprobs.remote(minibatch))
-
-    async def step(self, minibatch: TrainBatch, *, step: int) -> UpdateStats:
-        return await self._answer(self._handle.step.remote(minibatch, step=step))
-
-    async def score(self, token_ids: Sequence[int], *, num_prompt: int) -> list[float]:
-        return await self._answer(self._handle.score.remote(token_ids, num_prompt=num_prompt))
-
-    async def export_adapter(self) -> Adapter:
-        return await self._answer(self._handle.export_adapter.remote())
-
-    async def export_state(self) -> LearnerState:
-        return await self._answer(self._handle.export_state.remote())
-
-    async def load_state(self, state: LearnerState) -> None:
-        await self._answer(self._handle.load_state.remote(state))
-
-    async def _answer(self, reference: Awaitable[T]) -> T:
-        return await answer(reference, died=LearnerError, who="the learner actor")

@@ -14,11 +14,12 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from gspo_ray.actors.learner_actor import LearnerFactory, RemoteLearnerActor
 from gspo_ray.actors.memory import peak_memory_mib
 from gspo_ray.actors.placement import Demand, engine_options, learner_options, reward_options
-from gspo_ray.actors.pools import AdapterStore, RayEngine, RayLearner, RayVerifier, answer
+from gspo_ray.actors.pools import AdapterStore, RayEngine, RayVerifier, answer
+from gspo_ray.actors.ray_learner import RayLearner
 from gspo_ray.actors.reward_actor import RemoteRewardActor
 from gspo_ray.actors.rollout_actor import EngineFactory, RemoteRolloutActor
 from gspo_ray.config import LearnerConfig, RewardConfig
-from gspo_ray.errors import EngineError, LearnerError, RewardError
+from gspo_ray.errors import EngineError, GspoRayError, LearnerError, RewardError
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -26,7 +27,7 @@ CLOSE_TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Workers:
     engine_handles: list[Any]
-    learner_handles: list[Any]  # one, or none in an evaluation
+    learner_handles: list[Any]  # one a rank; none in an evaluation
     reward_handles: list[Any]
     group: PlacementGroup
 
@@ -41,7 +42,7 @@ class Workers:
 
     @property
     def learner(self) -> RayLearner:
-        return RayLearner(self.learner_handles[0])
+        return RayLearner(self.learner_handles)
 
     async def start(self, *, timeout_s: float) -> None:
         """Until every model is loaded. The first failure ends the wait and comes back as it was raised."""
@@ -49,9 +50,7 @@ class Workers:
             answer(handle.start.remote(), died=EngineError, who=f"rollout actor {number}")
             for number, handle in enumerate(self.engine_handles)
         ]
-        waits += [
-            answer(handle.start.remote(), died=LearnerError, who="the learner actor") for handle in self.learner_handles
-        ]
+        waits += [self.learner.start()] if self.learner_handles else []
         waits += [
             answer(handle.start.remote(), died=RewardError, who=f"reward actor {number}")
             for number, handle in enumerate(self.reward_handles)
@@ -65,14 +64,14 @@ class Workers:
             ) from None
 
     async def measure(self) -> dict[str, float]:
-        *engines, learner = await asyncio.gather(
-            *(answer(h.memory.remote(), died=EngineError, who="a rollout actor") for h in self.engine_handles),
-            answer(self.learner_handles[0].memory.remote(), died=LearnerError, who="the learner actor"),
+        engines, learners = await asyncio.gather(
+            _memory(self.engine_handles, died=EngineError, who="a rollout actor"),
+            _memory(self.learner_handles, died=LearnerError, who="a learner actor"),
         )
         return {
             "memory/driver_mib": peak_memory_mib(children=False),
-            "memory/learner_mib": learner,
-            "memory/engine_mib": max(engines),
+            "memory/learner_mib": learners,
+            "memory/engine_mib": engines,
         }
 
     async def close(self) -> None:
@@ -95,17 +94,16 @@ def create_workers(
     learner: LearnerConfig,
     reward: RewardConfig,
 ) -> Workers:
-    """`learner_factory` None: an evaluation."""
-    learner_handles = []
-    if learner_factory is not None:
-        options = learner_options(group, wanted, learner)
-        learner_handles = [RemoteLearnerActor.options(**options).remote(learner_factory)]
+    """`learner_factory` None: an evaluation, which wants no learner."""
     return Workers(
         engine_handles=[
             RemoteRolloutActor.options(**engine_options(group, wanted, number)).remote(factory)
             for number, factory in enumerate(engine_factories)
         ],
-        learner_handles=learner_handles,
+        learner_handles=[
+            RemoteLearnerActor.options(**learner_options(group, wanted, rank, learner)).remote(learner_factory)
+            for rank in range(wanted.num_learners)
+        ],
         reward_handles=[
             RemoteRewardActor.options(**reward_options(group, wanted, number)).remote(
                 timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib, style=reward.answer_style
@@ -114,6 +112,11 @@ def create_workers(
         ],
         group=group,
     )
+
+
+async def _memory(handles: Sequence[Any], *, died: type[GspoRayError], who: str) -> float:
+    """Of the largest."""
+    return max(await asyncio.gather(*(answer(handle.memory.remote(), died=died, who=who) for handle in handles)))
 
 
 async def _quietly(reference: Any) -> None:

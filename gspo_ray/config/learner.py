@@ -26,5 +26,8 @@ class LearnerConfig(Section):
     """Tokens of one forward and backward pass; a prompt that completions share counts once. Changes memory and speed,
     never the gradient."""
     gradient_checkpointing: bool = False
+    num_ranks: int = Field(1, ge=1)
+    """Learner processes that share the rows of a batch by tokens, each with the whole model and, on cuda, a GPU of its
+    own. Changes speed, never the gradient; a run may be resumed with another number."""
     cpu_threads: int = Field(2, ge=1)
-    """Torch threads of the learner when it runs on CPU."""
+    """Torch threads of a learner process when it runs on CPU."""

@@ -84,7 +84,7 @@ def open_store(host: str, *, size: int) -> dist.TCPStore:
 
 
 def connect_store(host: str, port: int, *, size: int) -> dist.TCPStore:
-    return dist.TCPStore(host, port, size, is_master=False, timeout=TIMEOUT)
+    return dist.TCPStore(host, port, size, is_master=False, timeout=TIMEOUT, wait_for_workers=False)
 
 
 def join(seat: Seat, *, device: str) -> Ranks:

@@ -97,9 +97,10 @@ def test_two_ranks_are_one(pair, tiny_llama, name):
     alone = train(ALONE, tiny_llama, make(), **settings)
     both = pair(train, tiny_llama, make(), **settings)
     for gradients, updates, filled, state in both:
-        for got, wanted in zip(gradients, alone[0], strict=True):
+        for number, (got, wanted) in enumerate(zip(gradients, alone[0], strict=True)):
             assert got.keys() == wanted.keys()
-            assert relative_error(got, wanted) < 1e-6
+            # After the first update the weights themselves differ by rounding.
+            assert relative_error(got, wanted) < (3e-6 if number else 1e-6)
         assert relative_error(tensors(state.adapter), tensors(alone[3].adapter)) < 1e-6
         for got, wanted in zip(updates, alone[1], strict=True):
             assert replace(got, loss=0, kl_loss=0, grad_norm=0, sequences=(), computed_tokens=0, seconds=0) == replace(
