@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from gspo_ray.config import ModelConfig
 from gspo_ray.errors import ModelError
+from gspo_ray.learner.support import lora_targets
 
 
 def build_policy(
@@ -18,7 +19,7 @@ def build_policy(
 
     Returned in eval mode (dropout off: the ratio compares the same function); with checkpointing the checkpointed
     layers alone, not what is in them, are flagged as training.
-    Raises ModelError when the model cannot be loaded or has no layer to adapt.
+    Raises ModelError when the model cannot be loaded or a layer cannot be adapted.
     """
     try:
         base = AutoModelForCausalLM.from_pretrained(
@@ -26,12 +27,15 @@ def build_policy(
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"model.path {config.path!r} cannot be loaded as a causal language model: {error}") from error
+    if getattr(base.config.get_text_config(), "attn_logit_softcapping", None) is not None:
+        base.set_attn_implementation("eager")  # sdpa leaves the cap out without a word; vLLM applies it
     base.config.use_cache = False
     base.to(device)
+    targets = lora_targets(base, config.lora.target_modules)
     lora = PeftLoraConfig(
         r=config.lora.rank,
         lora_alpha=config.lora.alpha,
-        target_modules=config.lora.target_modules,
+        target_modules=targets,
         lora_dropout=0.0,
         bias="none",
         task_type="CAUSAL_LM",
@@ -42,6 +46,8 @@ def build_policy(
             model = get_peft_model(base, lora)
         except ValueError as error:
             raise ModelError(f"model.lora.target_modules does not fit {config.path!r}: {error}") from error
+    if model.base_model.targeted_module_names != targets or model.base_model.targeted_parameter_names:
+        raise ModelError(f"PEFT does not adapt what model.lora.target_modules of {config.path!r} asks for")
     if gradient_checkpointing:
         # Non-reentrant: with frozen embeddings the reentrant kind gives no gradient at all, silently.
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 from peft import PeftModel
 from torch import Tensor
+from transformers import PretrainedConfig
 
 from gspo_ray.algo.batch import TrainBatch, unjudged_batch
 from gspo_ray.algo.logprobs import completion_positions, hidden_logprobs, token_logprobs
@@ -14,6 +17,8 @@ from gspo_ray.learner.attention import NAME as PACKED_ATTENTION
 from gspo_ray.learner.packing import pack, packed_micro_batches, packed_tokens
 
 CHECK_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.3}  # largest |gap| of a token between the two ways
+CHECK_WINDOW = 4  # tokens
+PACKED_LAYERS = {"full_attention", "sliding_attention"}
 
 
 class Scorer(Protocol):
@@ -61,14 +66,20 @@ class PaddedScorer:
 
 
 class PackedScorer:
-    """No padding, one copy of a prompt for its completions, and no tensor of logits."""
+    """No padding, one copy of a prompt for its completions, and no tensor of logits.
+
+    Raises NotImplementedError for a model that does what is known not to work on packed rows.
+    """
 
     shares_prompts = True
 
     def __init__(self, model: PeftModel, device: str) -> None:
         base: Any = model.get_base_model()
+        config = base.config.get_text_config()
+        _require_packable(config)
         self._decoder = getattr(base, base.base_model_prefix)
         self._head = base.get_output_embeddings()
+        self._logit_scale = _logit_scale(config)
         self._device = device
 
     def micro_batches(self, batch: TrainBatch, max_tokens: int, *, with_kl: bool) -> list[Tensor]:
@@ -80,7 +91,7 @@ class PackedScorer:
             input_ids=rows.token_ids_T[None], position_ids=rows.position_ids_T[None], packed=rows.layout
         ).last_hidden_state[0]
         logprobs_N = hidden_logprobs(
-            hidden_TH[rows.source_N], self._head.weight, rows.target_N, temperature=temperature
+            hidden_TH[rows.source_N], self._head.weight, rows.target_N, temperature=temperature / self._logit_scale
         )
         width_T = int(part.completion_lens_B.max())
         blank_RT = logprobs_N.new_zeros(len(part.row_B), width_T)
@@ -95,13 +106,14 @@ def choose_scorer(model: PeftModel, device: str) -> tuple[Scorer, str]:
 
     Both score a few ragged groups of token ids at the weights as they are; packed rows are used only if they agree.
     """
-    check = _ragged_groups(model.get_base_model().config.get_text_config().vocab_size)
-    padded, base = PaddedScorer(model, device), model.get_base_model()
+    base: Any = model.get_base_model()
+    check = _ragged_groups(base.config.get_text_config().vocab_size)
+    padded, attention = PaddedScorer(model, device), base.config._attn_implementation
     try:
-        with torch.no_grad():
+        packed = PackedScorer(model, device)
+        with torch.no_grad(), _short_windows(base):
             wanted_RT = padded.logprobs(check, 1.0)
             base.set_attn_implementation(PACKED_ATTENTION)
-            packed = PackedScorer(model, device)
             got_RT = packed.logprobs(check, 1.0)
         lens_R = check.completion_lens_B.to(device)
         real_RT = torch.arange(got_RT.shape[1], device=device) < lens_R[:, None]
@@ -109,10 +121,39 @@ def choose_scorer(model: PeftModel, device: str) -> tuple[Scorer, str]:
         if gap <= CHECK_TOLERANCE[base.dtype]:
             return packed, f"packed rows, one copy of each prompt (largest gap to padded rows {gap:.1e})"
         reason = f"packed rows would change log-probs by up to {gap:.1e}"
-    except (AttributeError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+    except NotImplementedError as error:
+        reason = f"this model does not take packed rows: {error}"
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"this model does not take packed rows: {type(error).__name__}: {str(error)[:200]}"
-    base.set_attn_implementation("sdpa")
+    base.set_attn_implementation(attention)
     return padded, f"padded rows, every prompt repeated ({reason})"
+
+
+def _require_packable(config: PretrainedConfig) -> None:
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, key, None) is not None:
+            raise NotImplementedError(f"its {key} is not applied there")
+    if others := set(getattr(config, "layer_types", None) or ()) - PACKED_LAYERS:
+        raise NotImplementedError(f"in its {', '.join(sorted(others))} layers completions of one row would mix")
+
+
+def _logit_scale(config: PretrainedConfig) -> float:
+    """What the model multiplies the head's output with. Granite divides, Cohere multiplies."""
+    return float(getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0))
+
+
+@contextmanager
+def _short_windows(base: Any) -> Iterator[None]:
+    """Sliding windows that the check's sequences reach beyond: nobody sees whether the real ones are obeyed."""
+    owners = {id(owner): vars(owner) for owner in (base.config.get_text_config(), *base.modules())}
+    before = [(o, o["sliding_window"]) for o in owners.values() if isinstance(o.get("sliding_window"), int)]
+    try:
+        for owner, window in before:
+            owner["sliding_window"] = min(window, CHECK_WINDOW)
+        yield
+    finally:
+        for owner, window in before:
+            owner["sliding_window"] = window
 
 
 def _ragged_groups(vocabulary: int) -> TrainBatch:
