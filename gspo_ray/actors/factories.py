@@ -71,5 +71,5 @@ def _learner(config: RunConfig, seat: Seat | None) -> LoraLearner:
         total_steps=config.steps,
         device=config.cluster.device,
         seed=derive_seed(config.seed, "lora"),
-        ranks=ALONE if seat is None else join(seat, device=config.cluster.device),
+        ranks=ALONE if seat is None else join(seat, device=config.cluster.device, in_step=config.learner.shard_base),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gspo_ray.config.section import Section
 
@@ -29,5 +29,17 @@ class LearnerConfig(Section):
     num_ranks: int = Field(1, ge=1)
     """Learner processes that share the rows of a batch by tokens, each with the whole model and, on cuda, a GPU of its
     own. Changes speed, never the gradient; a run may be resumed with another number."""
+    shard_base: bool = False
+    """Each learner process holds a part of every decoder layer's frozen weights (FSDP2), and gets the rest when it
+    computes the layer: for a base model that does not fit one GPU. Slower; embeddings, head and adapter stay whole."""
     cpu_threads: int = Field(2, ge=1)
     """Torch threads of a learner process when it runs on CPU."""
+
+    @model_validator(mode="after")
+    def _something_to_shard_over(self) -> Self:
+        if self.shard_base and self.num_ranks == 1:
+            raise ValueError(
+                "learner.shard_base spreads the base weights over the learner's processes, and learner.num_ranks is 1. "
+                "Raise learner.num_ranks."
+            )
+        return self

@@ -1,7 +1,7 @@
 """Several learners as one: the few things that ranks say to each other. One rank alone has the same interface.
 
 Every rank makes the same calls in the same order. A rank that fails says so where the others wait for it, so that all
-of them raise and none waits for ever.
+of them raise and none waits for ever; but see `join`.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ ALONE: Ranks = _Alone()
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A place among several ranks. `store` is where they meet: rank 0's own, the others' connection to it."""
+    """A place among several ranks."""
 
     rank: int
     size: int
-    store: dist.Store
+    store: dist.Store  # where they meet: rank 0's own, the others' connection to it
     node_ip: str
 
 
@@ -87,26 +87,29 @@ def connect_store(host: str, port: int, *, size: int) -> dist.TCPStore:
     return dist.TCPStore(host, port, size, is_master=False, timeout=TIMEOUT, wait_for_workers=False)
 
 
-def join(seat: Seat, *, device: str) -> Ranks:
-    """Waits for the other ranks."""
+def join(seat: Seat, *, device: str, in_step: bool = False) -> Ranks:
+    """Waits for the other ranks. `in_step`: the model itself needs all ranks at every layer. Then a rank that fails
+    raises at once, and the others, which wait for it inside the model, must be ended from outside."""
     if (interface := _interface_of(seat.node_ip)) is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     dist.init_process_group(BACKENDS[device], store=seat.store, rank=seat.rank, world_size=seat.size, timeout=TIMEOUT)
-    return ProcessRanks(seat.rank, seat.size)
+    return ProcessRanks(seat.rank, seat.size, in_step=in_step)
 
 
 class ProcessRanks:
     """Processes of one torch.distributed group, which is the default group of this process."""
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, *, in_step: bool = False) -> None:
         self.rank, self.size = rank, size
+        self._in_step = in_step
 
     def run(self, work: Callable[[], T]) -> list[T]:
         try:
             mine: tuple[str | None, Any] = (None, work())
         except Exception as error:
-            with suppress(PeerError):  # they are gone: nobody is left to be told
-                self._gather((f"{type(error).__name__}: {error}", None))
+            if not self._in_step:
+                with suppress(PeerError):  # they are gone: nobody is left to be told
+                    self._gather((f"{type(error).__name__}: {error}", None))
             raise
         answers = self._gather(mine)
         for rank, (problem, _) in enumerate(answers):

@@ -24,6 +24,7 @@ from gspo_ray.learner.model import build_policy
 from gspo_ray.learner.schedule import learning_rate
 from gspo_ray.learner.scorer import choose_scorer
 from gspo_ray.learner.sequence_stats import at_sampling_weights, sequence_stats
+from gspo_ray.learner.sharding import IDLE, shard_base
 from gspo_ray.learner.shares import share
 from gspo_ray.learner.weights import export_adapter, import_adapter
 from gspo_ray.types import Adapter, LearnerState
@@ -76,9 +77,15 @@ class LoraLearner:
         )
         self._correction = MismatchCorrection(**algo.mismatch.model_dump())
         self._model = build_policy(
-            model_path, model, device=device, seed=seed, gradient_checkpointing=learner.gradient_checkpointing
+            model_path,
+            model,
+            device="cpu" if learner.shard_base else device,
+            seed=seed,
+            gradient_checkpointing=learner.gradient_checkpointing,
         )
         ranks.require_equal(self._model.parameters(), "the model")
+        if learner.shard_base:
+            shard_base(self._model, device=device, num_ranks=ranks.size)
         self._scorer, self.how_rows_are_computed = choose_scorer(self._model, device)
         if len(set(ranks.run(lambda: self._scorer.shares_prompts))) > 1:  # they would cut the batch in different ways
             raise LearnerError("some learner ranks take packed rows and others do not: are their machines alike?")
@@ -173,15 +180,24 @@ class LoraLearner:
     def _learning_rate(self, step: int) -> float:
         return learning_rate(self._config, step=step, total_steps=self._total_steps)
 
-    def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor, TrainBatch]]:
-        """This rank's share of the rows to compute, cut to what goes through the model at once."""
-        with_kl = self._objective.kl_coef > 0
-        active_R = batch.active_rows(with_kl=with_kl)
+    def _micro_batches(self, batch: TrainBatch) -> Iterator[tuple[Tensor | None, TrainBatch]]:
+        """This rank's share of the rows to compute, cut to what goes through the model at once.
+
+        With base weights in pieces, also passes without rows: as many on every rank.
+        """
+        active_R = batch.active_rows(with_kl=self._objective.kl_coef > 0)
         shares = share(batch, active_R, self._ranks.size, shared_prompts=self._scorer.shares_prompts)
-        if len(mine_R := shares[self._ranks.rank]):
-            mine = batch.rows(mine_R)
-            for rows_R in self._scorer.micro_batches(mine, self._config.micro_batch_tokens, with_kl=with_kl):
-                yield mine_R[rows_R], mine.rows(rows_R)
+        cuts = [self._cut(batch, rows_R) for rows_R in shares]
+        mine = cuts[self._ranks.rank]
+        yield from ((rows_R, batch.rows(rows_R)) for rows_R in mine)
+        if self._config.shard_base:
+            yield from [(None, IDLE)] * (max(map(len, cuts)) - len(mine))
+
+    def _cut(self, batch: TrainBatch, rows_R: Tensor) -> list[Tensor]:
+        if not len(rows_R):
+            return []
+        part, budget = batch.rows(rows_R), self._config.micro_batch_tokens
+        return [rows_R[i_R] for i_R in self._scorer.micro_batches(part, budget, with_kl=self._objective.kl_coef > 0)]
 
     def _score_rows(self, minibatch: TrainBatch) -> Tensor:
         scored_BT = torch.zeros_like(minibatch.sampler_logprobs_BT)
@@ -193,13 +209,18 @@ class LoraLearner:
     @torch.no_grad()
     def _score_share(self, minibatch: TrainBatch) -> Iterator[tuple[Tensor, Tensor]]:
         for rows_R, part in self._micro_batches(minibatch):
-            yield rows_R, self._scorer.logprobs(part, self._temperature).cpu()
+            logprobs_RT = self._scorer.logprobs(part, self._temperature).cpu()
+            if rows_R is not None:
+                yield rows_R, logprobs_RT
 
     def _gradients(self, minibatch: TrainBatch) -> _Share:
         """Of this rank's share, added to what the parameters have; the divisor is that of the whole mini-batch."""
         loss, kl_loss, tokens, computed_tokens = 0.0, 0.0, 0, 0
         sequences: list[SequenceStats] = []
-        for _, part in self._micro_batches(minibatch):
+        for rows_R, part in self._micro_batches(minibatch):
+            if rows_R is None:
+                self._scorer.logprobs(part, self._temperature).sum().mul(0).backward()
+                continue
             part_loss, part_kl_loss, stats = self._backward(part)
             loss, kl_loss = loss + part_loss, kl_loss + part_kl_loss
             sequences += stats

@@ -36,3 +36,10 @@ def test_the_learner_comes_after_the_engines() -> None:
     assert wanted.learner_bundle == 3
     assert wanted.bundles[wanted.learner_bundle]["CPU"] == ClusterConfig().cpus_per_learner
     assert len(wanted.bundles) == 6
+
+
+def test_every_learner_rank_has_a_bundle_of_its_own() -> None:
+    cluster = ClusterConfig(cpus_per_engine=4, cpus_per_learner=3, cpus_per_reward_worker=1)
+    wanted = demand(cluster, EngineConfig(), num_engines=1, num_learners=2, num_reward_workers=2)
+    assert wanted.bundles == ({"CPU": 4, "GPU": 1}, *[{"CPU": 3, "GPU": 1}] * 2, *[{"CPU": 1}] * 2)
+    assert (wanted.learner_bundle, wanted.num_learners, wanted.num_reward_workers) == (1, 2, 2)

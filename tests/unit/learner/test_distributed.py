@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from gspo_ray.algo.batch import TrainBatch
-from gspo_ray.config import AlgoConfig, KlConfig
+from gspo_ray.config import AlgoConfig, KlConfig, LearnerConfig
 from gspo_ray.errors import LearnerError
 from gspo_ray.learner.distributed import ALONE, PeerError, checksum
 from gspo_ray.learner.scorer import PaddedScorer
@@ -121,6 +122,37 @@ def test_two_ranks_are_one(pair, tiny_llama, name):
     # Between the ranks there is no tolerance.
     assert both[0][3] == both[1][3]
     assert all(torch.equal(g[n], h[n]) for g, h in zip(both[0][0], both[1][0], strict=True) for n in g)
+
+
+def sharded_share(ranks, path):
+    """Weights of this rank, and of the model; whether the adapter is plain."""
+    learner = build_learner(path, ranks=ranks, num_ranks=2, shard_base=True)
+    learner.step(random_batch(), step=1)
+    parameters = list(learner._model.parameters())
+    here = sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in parameters)
+    plain = not any(isinstance(p, DTensor) for p in learner._trainable.values())
+    return here, sum(p.numel() for p in parameters), plain
+
+
+def test_each_rank_holds_a_part_of_the_layers(pair, tiny_llama):
+    config = AutoModelForCausalLM.from_pretrained(tiny_llama)
+    layers = sum(p.numel() for p in config.model.layers.parameters())
+    for here, whole, plain in pair(sharded_share, tiny_llama):
+        assert here == whole - layers // 2  # every size of the tiny model is even
+        assert plain
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_with_sharded_base_weights_are_one(pair, tiny_llama, name):
+    """Whatever the shares: a rank with fewer passes than the other goes through the model as often."""
+    make, settings = CASES[name]
+    alone = train(ALONE, tiny_llama, make(), **settings)
+    one, two = pair(train, tiny_llama, make(), num_ranks=2, shard_base=True, **settings)
+    assert relative_error(one[0][0], alone[0][0]) < 1e-6
+    assert relative_error(tensors(one[3].adapter), tensors(alone[3].adapter)) < 1e-6
+    assert one[3] == two[3]
+    # The same sums in the same order: that the weights are in pieces changes not a bit.
+    assert one[3] == pair(train, tiny_llama, make(), **settings)[0][3]
 
 
 def test_tokens_are_those_of_all_ranks(pair, tiny_llama):
@@ -288,6 +320,11 @@ def test_every_rank_scores_alike(pair, tiny_llama):
     one, two = pair(scores, tiny_llama)
     assert one == two
     assert one == pytest.approx(scores(ALONE, tiny_llama), abs=1e-5)
+
+
+def test_sharding_needs_somebody_to_share_with():
+    with pytest.raises(ValueError, match=r"learner\.num_ranks is 1"):
+        LearnerConfig(shard_base=True)
 
 
 def test_a_checksum_feels_one_bit_and_the_place_of_a_tensor():
