@@ -15,10 +15,12 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 from antlr4 import PredictionMode  # type: ignore[import-untyped]
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, _Latex2Sympy, normalize_latex
+from latex2sympy2_extended.logic import And
 from math_verify import parse as parse_text
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
 from sympy import Eq, Expr, Float, Ne, Rational, Set, Symbol
+from sympy.logic.boolalg import BooleanAtom  # type: ignore[import-untyped]
 
 _NORMALIZATION = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
@@ -27,6 +29,7 @@ _CONVERSION = ConversionConfig(lowercase_symbols=False)
 _SIDE_BY_SIDE = re.compile(r"[0-9]\s+[0-9]")
 _PRODUCT = re.compile(r"(?<![\w^\\{.])([0-9]+(?:\.[0-9]+)?)\s*(?=\()|(\))\s*(?=[(0-9]|\\frac)")
 _CAPITAL, _LETTER, _COMMAND = re.compile("[A-Z]"), re.compile("[A-Za-z]"), re.compile(r"\\[A-Za-z]+")
+_DOTS = re.compile(r"\\[lc]?dots[cbm]?(?![A-Za-z])")
 _GCD = re.compile(r"\\(?:gcd|lcm)(?![A-Za-z])")
 
 
@@ -61,6 +64,8 @@ def parse(latex: str, real: bool) -> Any:
     """
     if _SIDE_BY_SIDE.search(latex):
         raise UnreadableError("two numbers side by side")
+    if _DOTS.search(latex):
+        raise UnreadableError("dots")  # the parser drops them
     if _GCD.search(latex) and _LETTER.search(_COMMAND.sub("", latex)):
         raise UnreadableError("the gcd of variables")  # of polynomials, for sympy: gcd(n, p-1) would be 1
     try:
@@ -94,6 +99,8 @@ def equal(gold: Any, answer: Any) -> bool:
             return False
     # Lists: verify() takes anything else for one expression and calls it different from all others.
     same = verify([gold], [answer], allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True)
+    if not same and isinstance(gold, And) and isinstance(answer, And) and len(gold.free_symbols) == 1:
+        return gold.free_symbols == answer.free_symbols and same_region([gold], [answer])  # 3 > x > 1, 1 < x < 3
     return bool(same) and not _differ_a_little(gold, answer)
 
 
@@ -128,10 +135,13 @@ def _differ_a_little(gold: Any, answer: Any) -> bool:
 
 def same_region(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
     """Do both lists of inequalities and sets describe one subset of the real line?"""
-    left, right = (
-        sympy.Union(*(item.as_set() if isinstance(item, sympy.Rel) else item for item in items))
-        for items in (gold, answer)
-    )
+    try:
+        left, right = (
+            sympy.Union(*(item.as_set() if isinstance(item, And | sympy.Rel) else item for item in items))
+            for items in (gold, answer)
+        )
+    except NotImplementedError:
+        return False
     return isinstance(left, Set) and isinstance(right, Set) and bool(left.symmetric_difference(right).is_empty)
 
 
@@ -143,8 +153,8 @@ def rounds_to(exact: str, decimal: str) -> bool:
 
 
 def is_undefined(expression: Any) -> bool:
-    """1/0 and the like."""
-    return bool(expression.has(sympy.zoo, sympy.nan))
+    """1/0 and the like, and relations without a variable, which are just true or false."""
+    return isinstance(expression, BooleanAtom) or bool(expression.has(sympy.zoo, sympy.nan))
 
 
 class _Converter(_Latex2Sympy):
@@ -174,6 +184,10 @@ def _convert(latex: str, real: bool) -> Any:
 def _exact(expression: Any) -> Any:
     """Floats as the decimals that were written, capitals marked (the grader compares L_1 with l_1, and E with e, as
     equal), and i as the imaginary unit unless it is an index."""
+    if isinstance(expression, And):  # in their order, which the grader compares
+        return And(*map(_exact, expression._unsorted_args))
+    if isinstance(expression, sympy.Rel):  # unevaluated: R = 2i is False for a real R, and so is R = 3i
+        return expression.func(_exact(expression.lhs), _exact(expression.rhs), evaluate=False)
     changes: dict[Any, Any] = {number: Rational(str(number)) for number in expression.atoms(Float)}
     for symbol in expression.free_symbols:
         if (marked := _CAPITAL.sub(r"\g<0>'", symbol.name)) != symbol.name:

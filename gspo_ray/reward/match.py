@@ -15,6 +15,7 @@ from gspo_ray.reward.units import UNKNOWN, Unit, is_numeric, split_unit
 from gspo_ray.reward.values import DIFFERENT
 
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}")
+_PERCENT = Unit("number", Fraction(1, 100))
 _AS_LATEX = {  # words that have a symbol
     "all real numbers": r"\mathbb{R}",
     "all reals": r"\mathbb{R}",
@@ -58,7 +59,7 @@ def check_gold(gold: str) -> None:
         body, _ = split_unit(part)
         if part != gold:
             check_gold(part)
-        elif read_number(body) is None and r"\ldots" not in body:
+        elif read_number(body) is None and body != r"\ldots":
             library.parse_gold(body)
 
 
@@ -119,9 +120,9 @@ def _factors(gold: Unit | None, answer: Unit | None) -> list[Fraction]:
     ratio = (answer.factor if answer else 1) / (gold.factor if gold else Fraction(1))
     if gold and answer and UNKNOWN not in (gold, answer):
         return [ratio] if gold.kind == answer.kind else []
-    if "number" in [unit.kind for unit in (gold, answer) if unit]:
+    if _PERCENT in (gold, answer):
         return [Fraction(1), ratio]  # 50% is 0.5, and 50 where a percentage is asked for
-    return [Fraction(1)]
+    return [ratio] if "number" in [unit.kind for unit in (gold, answer) if unit] else [Fraction(1)]
 
 
 def _scaled_difference(gold: str, answer: str, factor: Fraction) -> str | None:

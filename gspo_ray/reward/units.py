@@ -65,6 +65,10 @@ _NOT_UNITS = re.compile(
     "|sqrt|sin|cos|tan|cot|csc|arcsin|arccos|arctan)"
 )
 
+_NEVER_COUNTED = re.compile(  # 42 squared, 42 at most and 42 minus one are not 42 of something
+    "squared|cubed|factorial|most|least|minus|plus|divided|approximately|about|maybe|perhaps|but|except|wrong|false|incorrect"
+)
+_COUNTED_LAST = re.compile("times|more|less|over|half|twice")  # 3 times, but not 3 times two
 _MAX_WORDS = 6  # "plates of steak"; a longer one is a sentence
 
 _CURRENCY = re.compile(r"\s*(?P<sign>[+-]?)\s*(?P<symbol>(?:US)?\\\$|[£€¥₹]|USD(?=[\s0-9]))\s*")
@@ -110,7 +114,9 @@ def _cut(text: str, letters: bool) -> tuple[str, str]:
         match = pattern.search(text)
         if match is None or not (body := text[: match.start()].strip()):
             continue
-        phrase = " ".join(match["phrase"].lower().replace(".", " ").split())
+        phrase = " ".join(re.sub("[.()]", " ", match["phrase"].lower()).split())
+        if re.search("[0-9]", phrase):
+            continue
         if power := match.groupdict().get("power"):
             phrase += f" ^{power}"
         if pattern is _NOTE and read_number(body) is None:  # \\sin (x)
@@ -126,6 +132,8 @@ def _is_unit(phrase: str, body: str, space: str | None, letters: bool) -> bool:
     if not words or len(words) > _MAX_WORDS or any(map(_NOT_UNITS.fullmatch, words)) or body in ("(", "[", "{"):
         return False
     known = _unit(phrase) != UNKNOWN
+    if not known and (any(map(_NEVER_COUNTED.fullmatch, words)) or any(map(_COUNTED_LAST.fullmatch, words[:-1]))):
+        return False
     if space is None:
         return known or is_numeric(body)
     if len(words[0]) == 1:

@@ -19,6 +19,7 @@ UNREADABLE = "the answer cannot be read"
 
 _MAX_PAIRS = 2500  # items of two lists compared one with another
 _APPROX = re.compile(r"\s*\\approx(?![A-Za-z])\s*")
+_POINT_NUMBER = re.compile(r"[+-]?[0-9]*\.[0-9]+")
 _DECIMAL_COMMA = re.compile(r"([+-]?[0-9]+),([0-9]+)")
 _COMMA_NUMBER = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3})+")
 _REGION = re.compile(r"\\c[ua]p(?![A-Za-z])|\\mathbb|\\emptyset|\\setminus|\\begin")
@@ -63,14 +64,14 @@ def _expression_difference(gold: str, answer: str) -> str | None:
 
 
 def _approximate_difference(gold: str, answer: str, compare: Compare) -> str | None:
-    """What stands before the sign counts; what stands after it too, when it is that value rounded."""
+    """What stands before the sign counts; for a gold answer with a point also that value rounded, after the sign."""
     exact, *_, rounded = _APPROX.split(answer)
     if not exact or shape.is_name(exact):
         return compare(gold, rounded)
     value = shape.sides(exact)[-1]
     if (reason := compare(gold, exact)) is None:
         return None
-    if isinstance(read_number(rounded), str | None) or compare(gold, rounded) is not None:
+    if "." not in gold or not _POINT_NUMBER.fullmatch(rounded) or compare(gold, rounded) is not None:
         return reason
     try:
         return None if library.rounds_to(value, rounded) else reason

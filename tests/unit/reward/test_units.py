@@ -45,6 +45,7 @@ def unit(kind: str, size: str | int | Fraction) -> Unit:
         ("9 (apples)", "9", UNKNOWN),
         ("150 (g)", "150", unit("mass", 1)),
         ("42 apples", "42", UNKNOWN),
+        (r"3 \text{ times}", "3", UNKNOWN),
         (r"4\pi \text{ apples}", r"4\pi", UNKNOWN),
         (r"x \text{ cm}", "x", unit("length", "1/100")),
     ],
@@ -75,6 +76,10 @@ def test_cut_off(text: str, body: str, expected: Unit) -> None:
         r"x \text{ apples}",
         r"5 \text{ or }",
         "3in",
+        r"42 \text{ squared}",
+        r"42 \text{ times two}",
+        r"42 \text{ (approximately)}",
+        r"42 \text{ perhaps 41}",
         "7 " + "very " * 9 + "long",
     ],
 )

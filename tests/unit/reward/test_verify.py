@@ -93,6 +93,51 @@ def test_equations(gold: str, answer: str, is_right: bool) -> None:
     assert outcome(gold, answer) is (Outcome.CORRECT if is_right else Outcome.WRONG)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"42 \text{ or } 41",
+        "42, 41",
+        r"\{41, 42\}",
+        "(42, 41)",
+        r"\pm 42",
+        r"42 \text{ perhaps 41}",
+        r"42 \text{ is wrong}",
+        r"\text{not } 42",
+        r"\text{The answer is not } 42",
+        r"\text{at most } 42",
+        "x < 42",
+        r"x \ne 42",
+        r"41 \approx 42",
+        r"41 \Rightarrow 42",
+        "x = 42 = y",
+        "42:41",
+        "4 2",
+        r"42\text{41}",
+        r"\text{42 or 41}",
+    ],
+)
+def test_a_hedged_answer_is_wrong(answer: str) -> None:
+    assert outcome("42", answer) is Outcome.WRONG
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\gcd(n, p-1)", r"\gcd(n, p-2)"),  # polynomials without a common factor, for sympy
+        (r"S_0 \neq 0", r"S_0 \neq 1"),  # a KeyError in the library
+        ("R = I", "-R = I"),  # no solution on either side, so no difference
+        (r"A = \begin{pmatrix} 1 & 2 \end{pmatrix}", r"A = \begin{pmatrix} 1 & 3 \end{pmatrix}"),
+        (r"\pi(R^2-r^2)", "0"),  # R is not r
+        ("L_i = 0", "L_I = 0"),
+        ("10^{-20}+x", "x"),
+        ("0", "10 000"),  # 10 times 000
+    ],
+)
+def test_where_the_library_alone_errs(gold: str, answer: str) -> None:
+    assert outcome(gold, answer) in (Outcome.WRONG, Outcome.ERROR)
+
+
 def test_no_answer_and_nothing_but_the_completion_is_read() -> None:
     # [86] a prompt may hold an example \boxed{5}; it never gets here, and prose is not an answer
     assert judge("I do not know", "5") == (Outcome.NO_ANSWER, None, "")
