@@ -37,6 +37,7 @@ class RunInputs:
 def load_inputs(config: RunConfig) -> RunInputs:
     """Raises UserError (model, data or config) with the message a person can act on."""
     tokenizer = _tokenizer(config)
+    _check_adapted_layers(config)
     builder = PromptBuilder(tokenizer, config.data.prompt)
     prompts = build_prompts(load_problems(config.data), builder, max_prompt_tokens=config.data.max_prompt_tokens)
     shortest = min(prompts.prompts, key=lambda prompt: len(prompt.token_ids))
@@ -90,6 +91,19 @@ def _unreadable_golds(prompts: PromptSet, reward: RewardConfig) -> list[str]:
     if sum(fault.num_problems for fault in report.faults) == len(golds):
         raise DataError(f"{report.message}: nothing could ever be right. Check the answer column.")
     return [f"{report.message}. Their completions cannot be judged."] if report.message else []
+
+
+def _check_adapted_layers(config: RunConfig) -> None:
+    """Before anything starts: a model or layer that learner or engine cannot adapt is refused by name."""
+    from gspo_ray.learner.support import check_model
+
+    check_model(
+        resolve_model(config.model.path, config.model.revision),
+        config.model.revision,
+        config.model.lora.target_modules,
+        architecture=config.rollout.engine.architecture,
+        device=config.cluster.device,
+    )
 
 
 def _tokenizer(config: RunConfig) -> Any:

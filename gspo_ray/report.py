@@ -20,7 +20,7 @@ def print_header(
 ) -> None:
     """`data`: a sentence on the prompts; `mlflow`: how to open it."""
     rollout, lora, cluster = config.rollout, config.model.lora, config.cluster
-    gpus = f", {rollout.engine.tensor_parallel_size} GPU an engine, 1 for the learner" * (cluster.device == "cuda")
+    gpus = f", {rollout.engine.tensor_parallel_size} GPU an engine, 1 a learner" * (cluster.device == "cuda")
     screen.print_header(
         f"GSPO run {run_dir.path.name}" + (f", resumed after step {resumed_after}" if resumed_after else ""),
         {
@@ -30,8 +30,8 @@ def print_header(
             f"{rollout.max_tokens} tokens, {config.algo.updates_per_step} update(s), {config.steps} steps",
             "objective": f"{config.algo.variant}, band -{config.algo.eps_low:g} / +{config.algo.eps_high:g}, "
             f"{config.algo.aggregation}, advantage {config.algo.advantage}, old log-probs {config.algo.old_logprobs}",
-            "resources": f"{cluster.device}: {rollout.num_engines} engine(s), 1 learner, {config.reward.num_workers} "
-            f"reward worker(s){gpus}",
+            "resources": f"{cluster.device}: {rollout.num_engines} engine(s), {config.learner.num_ranks} learner(s), "
+            f"{config.reward.num_workers} reward worker(s){gpus}",
             "stored in": str(run_dir.path),
             "mlflow": mlflow,
             "logs": RAY_LOGS,

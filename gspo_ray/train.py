@@ -89,6 +89,7 @@ class _Job:
             config.rollout.engine,
             num_engines=len(engines),
             num_reward_workers=config.reward.num_workers,
+            num_learners=config.learner.num_ranks,
         )
         with joined_cluster(config.cluster.address, say=self.say) as can_grow:
             self.exit.install()
@@ -126,6 +127,7 @@ class _Job:
                 resumed_after=self._state.step if self._saved else None,
             )
             await workers.start(timeout_s=config.rollout.engine.startup_timeout_s)
+            self.say(f"Learner: {await workers.learner.describe()}.", style="dim")
             if self._saved is not None:
                 await workers.learner.load_state(self._saved)
             state = await self._controller(inputs, workers, tracker, run_dir, mlflow).run()

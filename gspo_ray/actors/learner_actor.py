@@ -64,6 +64,9 @@ class LearnerActor:
     def load_state(self, state: LearnerState) -> None:
         self._learner.load_state(state)
 
+    def describe(self) -> str:
+        return self._learner.how_rows_are_computed
+
     def memory(self) -> float:
         return peak_memory_mib()
 

@@ -38,6 +38,10 @@ class RayLearner:
             ]
         )
 
+    async def describe(self) -> str:
+        """How rows are computed, in words."""
+        return await self._of_rank(0, self._handles[0].describe.remote())
+
     async def fill_old_logprobs(self, minibatch: TrainBatch) -> TrainBatch:
         return await self._call("fill_old_logprobs", ray.put(minibatch))
 
