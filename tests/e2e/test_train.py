@@ -115,10 +115,12 @@ def test_sampler_and_learner_agree_before_the_update(finished):
 
 
 def test_the_reference_is_where_the_policy_started(finished):
-    """Step 1: the first mini-batch at the reference itself, the second one update away; later further."""
-    first, *_, last = metrics(finished[0])
-    assert 0 <= first["kl/k3"] < last["kl/k3"]
-    assert first["learner/trained_sequences"] == 32  # the KL term pulls on all of them
+    """Step 1: the first mini-batch is scored at the reference itself, the second one update away from it."""
+    distances = [update["kl_k3_sum"] for row in rollouts(finished[0], 1) for update in row["updates"]]
+    assert len(distances) == 32  # the KL term pulls on every row, once
+    assert sorted(distance == 0 for distance in distances) == [False] * 16 + [True] * 16
+    assert min(distances) == 0
+    assert all(row["kl/k3"] > 0 for row in metrics(finished[0]))
 
 
 def test_evaluations_on_the_way_are_compared_with_the_base(finished):
