@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig
 
 from gspo_ray.config import ModelConfig
 from gspo_ray.errors import ModelError
-from gspo_ray.learner.support import lora_targets
+from gspo_ray.learner.support import lora_targets, model_class
 
 
 def build_policy(
@@ -22,7 +22,7 @@ def build_policy(
     Raises ModelError when the model cannot be loaded or a layer cannot be adapted.
     """
     try:
-        base = AutoModelForCausalLM.from_pretrained(
+        base = model_class(AutoConfig.from_pretrained(model_path, revision=config.revision)).from_pretrained(
             model_path, revision=config.revision, dtype=getattr(torch, config.dtype), attn_implementation="sdpa"
         )
     except (OSError, ValueError) as error:

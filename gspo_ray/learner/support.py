@@ -7,7 +7,13 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 
 from gspo_ray.errors import ModelError
 
@@ -33,8 +39,9 @@ MIXTURE = (
     "the experts of a mixture are one stacked weight and its router is no linear layer: PEFT adapts them under names "
     "that the engine does not load"
 )
-# `model_type` of the language model -> why vLLM's CPU build does not take an adapter for it.
-NOT_ON_CPU: dict[str, str] = {}
+# What vLLM's CPU build cannot do beside an adapter.
+MIXTURE_ON_CPU = "with LoRA on it computes experts by a Triton kernel, and dies at the first request"
+LINEAR_ON_CPU = "its kernel for linear attention takes bfloat16 and a few head sizes alone, and no prefix cache"
 
 
 def check_model(
@@ -47,14 +54,22 @@ def check_model(
     try:
         config = AutoConfig.from_pretrained(model_path, revision=revision)
         with torch.device("meta"):
-            base = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+            base = model_class(config).from_config(config, attn_implementation="sdpa")
     except (OSError, ValueError) as error:
         raise ModelError(f"model.path {model_path!r} cannot be loaded as a causal language model: {error}") from error
     lora_targets(base, target_modules)
-    family = _family(base)
-    if device == "cpu" and family in NOT_ON_CPU:
-        raise ModelError(f"vLLM on CPU cannot serve an adapter for a {family} model: {NOT_ON_CPU[family]}. Use a GPU.")
+    if device == "cpu":
+        _check_cpu(base)
     _check_class(base, config, architecture)
+
+
+def model_class(config: PretrainedConfig) -> type[AutoModelForCausalLM | AutoModelForImageTextToText]:
+    """Of a multimodal model the class that its folder names, since that is what the engine loads: an adapter has the
+    layer names of the class that it was made on. For some (Qwen 3.5) AutoModelForCausalLM would take another."""
+    multimodal = AutoModelForImageTextToText._model_mapping.get(type(config), None)
+    if multimodal is not None and multimodal.__name__ in (config.architectures or ()):
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
 
 
 def lora_targets(base: PreTrainedModel, requested: str | list[str]) -> list[str]:
@@ -100,8 +115,18 @@ def _reason(base: PreTrainedModel, item: str, wrong: list[str]) -> str:
     return "no linear layer of the language model has that name"
 
 
+def _check_cpu(base: PreTrainedModel) -> None:
+    linear = "linear_attention" in (getattr(base.config.get_text_config(), "layer_types", None) or ())
+    if linear or _is_mixture(base):
+        raise ModelError(
+            f"vLLM on CPU cannot serve an adapter for a {_family(base)} model: "
+            f"{LINEAR_ON_CPU if linear else MIXTURE_ON_CPU}. Set cluster.device=cuda, or take another model."
+        )
+
+
 def _check_class(base: PreTrainedModel, config: PretrainedConfig, architecture: str | None) -> None:
-    """The adapter's names are those of the learner's class, and the engine looks them up in its own."""
+    """The adapter's names are those of the learner's class, and the engine looks them up in its own. The text-only
+    class of a multimodal model would not do: vLLM's Qwen3_5ForCausalLM stops at the weights of the tower."""
     learner, named = type(base).__name__, (config.architectures or [None])[0]
     engine = architecture or named
     if engine in (None, learner) or engine.startswith("Transformers"):  # vLLM's wrapper around transformers' classes

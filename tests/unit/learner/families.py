@@ -43,12 +43,23 @@ class Family:
     settings: dict[str, Any]
     layers: tuple[str, ...] = ATTENTION + MLP
     padded_because: str | None = None
+    architecture: str | None = None  # class to save, where AutoModelForCausalLM would take another
 
     def build(self) -> Any:
         """The config object, with the small sizes."""
         import transformers
 
         return getattr(transformers, self.config)(**self.settings)
+
+    def model_class(self) -> Any:
+        import transformers
+
+        return getattr(transformers, self.architecture or "AutoModelForCausalLM")
+
+    def model(self) -> Any:
+        """With weights as transformers draws them."""
+        kind = self.model_class()
+        return kind(self.build()) if self.architecture else kind.from_config(self.build())
 
 
 def _multimodal_gemma3() -> dict[str, Any]:
@@ -62,6 +73,23 @@ def _multimodal_gemma3() -> dict[str, Any]:
     }
     text = {k: v for k, v in FAMILIES["gemma3"].settings.items() if k not in ("bos_token_id", "eos_token_id")}
     return {"text_config": text, "vision_config": vision, "mm_tokens_per_image": 4, "image_token_index": 63}
+
+
+def _multimodal_qwen3_5() -> dict[str, Any]:
+    vision = {
+        "depth": 1,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "out_hidden_size": 64,
+        "patch_size": 8,
+        "num_position_embeddings": 16,
+    }
+    tokens = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    text = FAMILIES["qwen3_5"].settings
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": True} | dict(
+        zip(tokens, range(60, 64), strict=True)
+    )
 
 
 FAMILIES: dict[str, Family] = {
@@ -150,15 +178,20 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 FAMILIES["gemma3_multimodal"] = Family("Gemma3Config", _multimodal_gemma3())  # the larger Gemma 3
+FAMILIES["qwen3_5_multimodal"] = Family(  # as Qwen 3.5 is published
+    "Qwen3_5Config",
+    _multimodal_qwen3_5(),
+    architecture="Qwen3_5ForConditionalGeneration",
+    layers=FAMILIES["qwen3_5"].layers,
+    padded_because=FAMILIES["qwen3_5"].padded_because,
+)
 
 
 def save_tiny(name: str, folder: Path, *, seed: int = 7) -> str:
     """Weights alone: no tokenizer. Norms and biases are random too: as they start they change nothing."""
-    from transformers import AutoModelForCausalLM
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(FAMILIES[name].build(), dtype=torch.float32)
+        model = FAMILIES[name].model()
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.ndim == 1:

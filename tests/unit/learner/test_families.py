@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import load
+from transformers import AutoConfig
 
 from gspo_ray.config import LoraConfig, ModelConfig
 from gspo_ray.errors import ModelError
@@ -16,7 +17,7 @@ from gspo_ray.learner.support import check_model, lora_targets
 from gspo_ray.learner.weights import export_adapter
 from tests.unit.factories import make_batch
 from tests.unit.learner.families import FAMILIES, WINDOW, kind_of, randomise_adapter, save_tiny, without_kind
-from tests.unit.learner.helpers import merged_model, plain_logprobs, random_group
+from tests.unit.learner.helpers import plain_logprobs, random_group
 
 TEMPERATURE = 0.7
 RANK, ALPHA = 4, 8.0
@@ -85,12 +86,16 @@ def test_all_linear_adapts_the_layers_that_the_engine_serves(learned):
 
 def test_logprobs_are_those_of_each_row_alone_in_a_merged_model(learned):
     """The reference has the adapter added to its weights by hand, and the most literal attention there is."""
-    _, path, policy, _, scorer, _ = learned
+    name, path, policy, _, scorer, _ = learned
     rows = batch()
     with torch.no_grad():
         got = scorer.logprobs(rows, TEMPERATURE)
-    merged = merged_model(path, export_adapter(policy, step=1), scale=ALPHA / RANK)
-    merged.set_attn_implementation("eager")
+    merged = FAMILIES[name].model_class().from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
+    weights = load(export_adapter(policy, step=1).payload)
+    for lora_A in [n for n in weights if n.endswith("lora_A.weight")]:
+        layer = merged.get_submodule(lora_A.removeprefix("base_model.model.").removesuffix(".lora_A.weight"))
+        update = weights[lora_A.replace("lora_A", "lora_B")].double() @ weights[lora_A].double()
+        layer.weight.data += (ALPHA / RANK * update).float()
     for row in range(len(rows.group_B)):
         m, n = int(rows.prompt_lens_B[row]), int(rows.completion_lens_B[row])
         wanted = plain_logprobs(merged, rows.token_ids_BL[row, : m + n].tolist(), m, TEMPERATURE)
@@ -177,7 +182,7 @@ def test_one_cap_is_enough_for_padded_rows(key, tmp_path, monkeypatch):
 
 def skeleton(name):
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(FAMILIES[name].build())
+        return FAMILIES[name].model()
 
 
 def test_names_parts_of_names_and_patterns_choose_layers_as_in_peft():
@@ -275,16 +280,32 @@ def test_a_model_without_the_learners_attention_is_refused_by_name(tmp_path):
         check(str(tmp_path))
 
 
-def test_the_engine_must_load_the_class_that_the_learner_loads(tmp_path, folders):
-    """Qwen 3.5 comes as a multimodal model, of which the learner loads the language model."""
-    from transformers import Qwen3_5Config
+@pytest.mark.parametrize("name", ["gemma3_multimodal", "qwen3_5_multimodal"])
+def test_learner_and_engine_load_the_class_that_the_folder_names(folders, name):
+    """transformers would load a Qwen 3.5 as its language model alone, whose layers have other names."""
+    named = AutoConfig.from_pretrained(folders(name)).architectures
+    assert [type(build(folders(name)).get_base_model()).__name__] == named
+    check(folders(name))
+    with pytest.raises(ModelError, match=r"as Gemma3ForCausalLM, the learner as .* Unset rollout\.engine\.arch"):
+        check(folders(name), architecture="Gemma3ForCausalLM")
 
-    text = FAMILIES["qwen3_5"].build()
-    config = Qwen3_5Config(text_config=text.to_dict(), architectures=["Qwen3_5ForConditionalGeneration"])
+
+def test_another_class_in_the_folder_than_the_learners_is_refused_with_the_fix(folders, tmp_path):
+    config = AutoConfig.from_pretrained(folders("qwen2"))
+    config.architectures = ["Qwen2ForRewardModel"]
     config.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"Set rollout\.engine\.architecture=Qwen3_5ForCausalLM\."):
+    with pytest.raises(ModelError, match=r"Set rollout\.engine\.architecture=Qwen2ForCausalLM\."):
         check(str(tmp_path))
-    check(str(tmp_path), architecture="Qwen3_5ForCausalLM")
-    check(folders("gemma3_multimodal"))
-    with pytest.raises(ModelError, match=r"Unset rollout\.engine\.architecture\."):
-        check(folders("gemma3_multimodal"), architecture="Gemma3ForCausalLM")
+    check(str(tmp_path), architecture="Qwen2ForCausalLM")
+    check(str(tmp_path), architecture="TransformersForCausalLM")  # vLLM's wrapper has transformers' names
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_vllm_cannot_do_on_cpu_is_refused_there_alone(folders, name):
+    check(folders(name), device="cuda")
+    why = {"qwen3_moe": "Triton", "qwen2_moe": "Triton", "qwen3_5": "linear", "qwen3_5_multimodal": "linear"}.get(name)
+    if why is None:
+        check(folders(name), device="cpu")
+    else:
+        with pytest.raises(ModelError, match=f"vLLM on CPU cannot serve .* {name.removesuffix('_multimodal')}.*{why}"):
+            check(folders(name), device="cpu")
