@@ -19,7 +19,8 @@ class EngineConfig(Section):
     enforce_eager: bool = False
     """True: no CUDA graphs (GPU). The CPU engine always runs eagerly with LoRA."""
     architecture: str | None = None
-    """vLLM class to load instead of the one that the model folder names: the text-only class of a multimodal model."""
+    """vLLM class to load instead of the one that the model folder names. The learner loads the class that the folder
+    names, so that both name their layers alike."""
     block_size: int | None = Field(None, ge=1)
     """KV-cache block, in tokens. None: vLLM's choice (GPU 16, CPU 128; the CPU kernel wants multiples of 32)."""
     cpu_kv_cache_gib: int = Field(1, ge=1)

@@ -151,8 +151,8 @@ class VllmEngine:
                 if names:
                     raise EngineError(
                         f"engine {self._engine_id} has no module for {len(names)} layers of {version.name}, first "
-                        f"{names[0]}: it would sample without them. If the model folder names a multimodal class, set "
-                        "rollout.engine.architecture to its text-only one."
+                        f"{names[0]}: it would sample without them. Engine and learner "
+                        "load different classes of this model: see rollout.engine.architecture."
                     )
             digests = set(await self._llm.collective_rpc("adapter_sha256", args=(request.lora_path,)))
         except EngineError:
