@@ -195,8 +195,10 @@ def test_names_parts_of_names_and_patterns_choose_layers_as_in_peft():
     ]
     assert lora_targets(llama, r"model\.layers\.1\.self_attn\.[qv]_proj") == [f"{layer}.q_proj", f"{layer}.v_proj"]
     # As it is written, a string is one pattern for whole names, so it fits none.
-    with pytest.raises(ModelError, match="'q_proj', but no linear layer of the language model has that name"):
+    with pytest.raises(ModelError, match=r"'q_proj', but no linear layer .* has that name \(a string is one pattern"):
         lora_targets(llama, "q_proj")
+    with pytest.raises(ModelError, match=r"'\*_proj' is no pattern \(nothing to repeat"):
+        lora_targets(llama, "*_proj")
 
 
 def test_the_tower_for_pictures_is_never_adapted():
@@ -260,12 +262,13 @@ def test_peft_adapting_something_else_stops_the_run(folders, monkeypatch):
 
 def check(path, **changes):
     settings = {"revision": None, "target_modules": "all-linear", "architecture": None, "device": "cuda"} | changes
-    check_model(path, settings.pop("revision"), settings.pop("target_modules"), **settings)
+    return check_model(path, settings.pop("revision"), settings.pop("target_modules"), **settings)
 
 
 def test_a_model_is_checked_without_its_weights(folders, tmp_path):
     shutil.copy(f"{folders('qwen3_moe')}/config.json", tmp_path)
-    check(str(tmp_path))
+    assert check(str(tmp_path)) == ["k_proj", "o_proj", "q_proj", "v_proj"]
+    assert check(str(tmp_path), target_modules=["layers.1.self_attn.q_proj"]) == ["q_proj"]
     with pytest.raises(ModelError, match="has 'up_proj'"):
         check(str(tmp_path), target_modules=["up_proj"])
     with pytest.raises(ModelError, match="cannot be loaded as a causal language model"):
