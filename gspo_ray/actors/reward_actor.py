@@ -14,7 +14,7 @@ from gspo_ray.types import Verdict
 class RewardActor:
     """The process is started by `start`, not by `__init__`: its errors then reach the driver as they are."""
 
-    def __init__(self, *, timeout_s: float, memory_limit_mib: int, style: ExtractionStyle) -> None:
+    def __init__(self, *, timeout_s: float, memory_limit_mib: int, style: ExtractionStyle = "boxed") -> None:
         self._timeout_s, self._memory_limit_mib, self._style = timeout_s, memory_limit_mib, style
 
     def start(self) -> None:

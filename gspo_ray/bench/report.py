@@ -14,6 +14,7 @@ from gspo_ray.bench.learner import REFERENCE, VARIANTS, Result, Row
 
 GB = 1e9
 QUIET = 0.25  # cores that others may take before the numbers are doubtful
+TITLES = ("useful\ntok/s", "x\nplain", "tokens\ncomputed", "of\nlimit", "peak\nGB", "above\nmodel", "gradient\nerror")
 LIBRARIES = ("torch", "transformers", "peft", "trl")
 
 
@@ -71,8 +72,8 @@ def render(report: dict[str, Any], console: Console) -> None:
     _say(console, f"best matrix product of these sizes: {limit['flops_per_second'] / 1e9:.0f} GFLOP/s")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
-    for title in ("useful tok/s", "x plain", "computed", "of limit", "peak GB", "above model", "gradient error"):
-        table.add_column(title, justify="right")
+    for title in TITLES:
+        table.add_column(title, justify="right", no_wrap=True)
     for name, row in report["variants"].items():
         table.add_row(name, *_cells(row))
     console.print(table)
