@@ -36,7 +36,7 @@ HOME_OF = {  # heavy library -> the only files that import it
     "vllm": ("rollout/engine_vllm.py", "rollout/vllm_worker.py"),
     "peft": ("learner/*.py",),
     "mlflow": ("tracking/mlflow_*.py",),
-    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py"),
+    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py", "bench/*.py"),
     "math_verify": ("reward/*.py",),
     "torch": (
         "algo/*.py",
@@ -46,6 +46,7 @@ HOME_OF = {  # heavy library -> the only files that import it
         "models.py",
         "rollout/vllm_worker.py",
         "actors/*.py",
+        "bench/*.py",
     ),
     "matplotlib": ("tracking/plots.py", "analyse/*.py", "lab/*.py"),
 }
