@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
-from transformers import AutoConfig
 
 from gspo_ray.config import ModelConfig
 from gspo_ray.errors import ModelError
-from gspo_ray.learner.support import lora_targets, model_class
+from gspo_ray.learner.support import load_config, lora_targets, model_class
 
 
 def build_policy(
@@ -22,8 +21,13 @@ def build_policy(
     Raises ModelError when the model cannot be loaded or a layer cannot be adapted.
     """
     try:
-        base = model_class(AutoConfig.from_pretrained(model_path, revision=config.revision)).from_pretrained(
-            model_path, revision=config.revision, dtype=getattr(torch, config.dtype), attn_implementation="sdpa"
+        base_config = load_config(model_path, config.revision)
+        base = model_class(base_config).from_pretrained(
+            model_path,
+            config=base_config,
+            revision=config.revision,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation="sdpa",
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"model.path {config.path!r} cannot be loaded as a causal language model: {error}") from error

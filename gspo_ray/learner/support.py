@@ -55,7 +55,7 @@ def check_model(
     model or a layer that learner or engine cannot take.
     """
     try:
-        config = AutoConfig.from_pretrained(model_path, revision=revision)
+        config = load_config(model_path, revision)
         with torch.device("meta"):
             base = model_class(config).from_config(config, attn_implementation="sdpa")
     except (OSError, ValueError) as error:
@@ -65,6 +65,14 @@ def check_model(
         _check_cpu(base)
     _check_class(base, config, architecture)
     return sorted({_kind(name) for name in targets})
+
+
+def load_config(model_path: str, revision: str | None) -> PretrainedConfig:
+    """As the engine understands it."""
+    config = AutoConfig.from_pretrained(model_path, revision=revision)
+    if config.model_type in ("cohere2", "cohere2_moe"):  # vLLM's windows are longer than transformers' by one token
+        config.sliding_window += 1
+    return config
 
 
 def model_class(config: PretrainedConfig) -> type[AutoModelForCausalLM | AutoModelForImageTextToText]:

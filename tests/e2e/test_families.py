@@ -47,7 +47,7 @@ ENGINE_ARGS = {  # what a run does not give the engine: it refuses mixtures on C
 RANK = 12  # vLLM rounds it up
 TOLERANCE = 1e-3  # of a log-prob in float32; what was seen is about 1e-5
 FELT = 0.05  # how far a layer must move some log-prob
-TEMPERATURE = 0.7
+TEMPERATURE = 1.5
 NUM_PROMPT = 20
 SAMPLING = SamplingParams(max_tokens=24, temperature=TEMPERATURE, top_p=1.0, top_k=-1)
 
@@ -178,7 +178,7 @@ def test_engine_and_learner_agree_on_given_tokens(pair, record_property):
 def test_engine_and_learner_agree_on_what_the_engine_samples(pair, record_property):
     pair.push()
     prompt = some_tokens(NUM_PROMPT)
-    completions = pair.runner.run(pair.engine.generate(prompt, n=4, sampling=SAMPLING, seed=5))
+    completions = pair.runner.run(pair.engine.generate(prompt, n=6, sampling=SAMPLING, seed=5))
     learner = pair.learner_logprobs(prompt, [list(c.token_ids) for c in completions], TEMPERATURE)
     assert len({c.token_ids for c in completions}) > 1  # some may end at once
     gaps = [

@@ -151,6 +151,7 @@ FAMILIES: dict[str, Family] = {
         "Gemma3TextConfig",
         SMALL
         | {
+            "initializer_range": 0.1,  # its embeddings are scaled up: it would always say one word
             "head_dim": 32,
             "sliding_window": WINDOW,
             "query_pre_attn_scalar": 32,
