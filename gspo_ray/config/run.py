@@ -15,6 +15,8 @@ from gspo_ray.config.rollout import RewardConfig, RolloutConfig
 from gspo_ray.config.section import Section
 from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingConfig
 
+COLOCATED_ENGINE_SHARE = 0.6  # of the GPU's memory, at most: the learner needs room for weights and activations as well
+
 
 class RunConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "gspo"
@@ -71,6 +73,24 @@ class RunConfig(Section):
             )
         if self.cluster.device == "cpu" and self.rollout.engine.tensor_parallel_size > 1:
             raise ValueError("rollout.engine.tensor_parallel_size above 1 needs cluster.device=cuda")
+        return self
+
+    @model_validator(mode="after")
+    def _one_gpu_is_shared_by_two(self) -> Self:
+        if not self.cluster.colocate:
+            return self
+        engine = self.rollout.engine
+        if self.rollout.num_engines * engine.tensor_parallel_size > 1 or self.learner.num_ranks > 1:
+            raise ValueError(
+                "cluster.colocate puts one engine and one learner on one GPU. Set rollout.num_engines, "
+                "rollout.engine.tensor_parallel_size and learner.num_ranks to 1, or cluster.colocate to false."
+            )
+        if engine.gpu_memory_utilization > COLOCATED_ENGINE_SHARE:
+            raise ValueError(
+                f"cluster.colocate: rollout.engine.gpu_memory_utilization={engine.gpu_memory_utilization:g} leaves the "
+                f"learner {1 - engine.gpu_memory_utilization:.0%} of the GPU's memory. Set it to "
+                f"{COLOCATED_ENGINE_SHARE:g} or lower."
+            )
         return self
 
     @property
