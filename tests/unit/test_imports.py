@@ -18,7 +18,7 @@ LAYERS = (
     ("algo", "data", "rollout", "reward", "learner", "tracking", "evaluation"),
     ("probe", "checkpoint", "audit", "prepare", "analyse"),
     ("controller", "evaluate", "inputs", "run_dir", "adapters", "lab"),
-    ("report", "training_eval"),
+    ("report", "training_eval", "doctor"),
     ("actors",),
     ("train", "eval_job"),
     ("bench",),
@@ -35,8 +35,8 @@ HOME_OF = {  # heavy library -> the only files that import it
     "ray": ("actors/*.py",),
     "vllm": ("rollout/engine_vllm.py", "rollout/vllm_worker.py"),
     "peft": ("learner/*.py",),
-    "mlflow": ("tracking/mlflow_*.py",),
-    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py", "bench/*.py"),
+    "mlflow": ("tracking/mlflow_*.py", "doctor/services.py"),
+    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py", "bench/*.py", "doctor/selftest.py"),
     "math_verify": ("reward/*.py",),
     "torch": (
         "algo/*.py",
@@ -47,6 +47,7 @@ HOME_OF = {  # heavy library -> the only files that import it
         "rollout/vllm_worker.py",
         "actors/*.py",
         "bench/*.py",
+        "doctor/*.py",
     ),
     "matplotlib": ("tracking/plots.py", "analyse/*.py", "lab/*.py"),
 }
