@@ -12,8 +12,14 @@ from ray.exceptions import RayError
 
 from gspo_ray.errors import ResourceError
 
-# Set in the driver, these do not reach actors by themselves.
+# Set in one process, these do not reach others on the cluster by themselves. Folders belong to one machine.
 _FORWARDED = ("HF_", "MLFLOW_", "VLLM_", "NCCL_", "GSPO_RAY_", "TOKENIZERS_PARALLELISM")
+_FOLDERS = ("_CACHE", "_HOME", "_ROOT", "_PATH")
+
+
+def forwarded_environment() -> dict[str, str]:
+    """Variables that go along from driver to actors, and from the one who submits to the driver."""
+    return {k: v for k, v in os.environ.items() if k.startswith(_FORWARDED) and not k.endswith(_FOLDERS)}
 
 
 @contextmanager
@@ -29,7 +35,7 @@ def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterat
     try:
         ray.init(
             address=address or "local",
-            runtime_env={"env_vars": {k: v for k, v in os.environ.items() if k.startswith(_FORWARDED)}},
+            runtime_env={"env_vars": forwarded_environment()},
             log_to_driver=False,
             include_dashboard=None if address else False,
             # A local cluster's own warnings (its access token) concern nobody.

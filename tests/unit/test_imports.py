@@ -16,11 +16,11 @@ LAYERS = (
     ("types", "config", "errors", "seeding", "commands"),
     ("interfaces", "models", "config_io", "advice"),
     ("algo", "data", "rollout", "reward", "learner", "tracking", "evaluation"),
-    ("probe", "checkpoint", "audit", "prepare", "analyse"),
+    ("probe", "checkpoint", "job_files", "audit", "prepare", "analyse"),
     ("controller", "evaluate", "inputs", "run_dir", "adapters", "lab"),
     ("report", "training_eval", "doctor"),
     ("actors",),
-    ("train", "eval_job"),
+    ("train", "submit", "eval_job"),
     ("bench",),
     ("cli",),
 )
@@ -32,7 +32,7 @@ SIBLINGS = {  # importing unit -> what it may take from its own layer
 TYPE_CHECKING_ONLY = {"interfaces": ("algo",)}  # algo imports torch; the Protocols stay importable without it
 
 HOME_OF = {  # heavy library -> the only files that import it
-    "ray": ("actors/*.py",),
+    "ray": ("actors/*.py", "submit.py",),
     "vllm": ("rollout/engine_vllm.py", "rollout/vllm_worker.py"),
     "peft": ("learner/*.py",),
     "mlflow": ("tracking/mlflow_*.py", "doctor/services.py"),
