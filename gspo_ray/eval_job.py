@@ -13,7 +13,8 @@ from rich.text import Text
 
 from gspo_ray.actors.cluster import joined_cluster
 from gspo_ray.actors.factories import vllm_engine_factories
-from gspo_ray.actors.placement import demand, reserve
+from gspo_ray.actors.placement import demand
+from gspo_ray.actors.reservation import reserve
 from gspo_ray.actors.signals import OrderlyExit
 from gspo_ray.actors.workers import Workers, create_workers
 from gspo_ray.adapters import adapter_rank, read_adapter
@@ -114,10 +115,9 @@ class _EvalJob:
         )
         with joined_cluster(config.cluster.address, say=self.say) as can_grow:
             self.exit.install()
-            group = await reserve(wanted, can_grow=can_grow, timeout_s=config.cluster.placement_timeout_s, say=self.say)
+            room = await reserve(wanted, can_grow=can_grow, timeout_s=config.cluster.placement_timeout_s, say=self.say)
             workers = create_workers(
-                group,
-                wanted,
+                room,
                 engine_factories=engines,
                 learner_factory=None,
                 learner=config.learner,

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from gspo_ray.actors.cluster import joined_cluster
 from gspo_ray.actors.factories import learner_factory, vllm_engine_factories
-from gspo_ray.actors.placement import demand, reserve
+from gspo_ray.actors.placement import demand
+from gspo_ray.actors.reservation import reserve
 from gspo_ray.actors.signals import OrderlyExit
 from gspo_ray.actors.workers import Workers, create_workers
 from gspo_ray.advice import advise
@@ -93,10 +94,9 @@ class _Job:
         )
         with joined_cluster(config.cluster.address, say=self.say) as can_grow:
             self.exit.install()
-            group = await reserve(wanted, can_grow=can_grow, timeout_s=config.cluster.placement_timeout_s, say=self.say)
+            room = await reserve(wanted, can_grow=can_grow, timeout_s=config.cluster.placement_timeout_s, say=self.say)
             workers = create_workers(
-                group,
-                wanted,
+                room,
                 engine_factories=engines,
                 learner_factory=learner_factory(config),
                 learner=config.learner,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gspo_ray.config import RunConfig
+from gspo_ray.errors import ModelError
 from gspo_ray.models import resolve_model
 from gspo_ray.seeding import derive_seed
 
@@ -20,27 +22,39 @@ if TYPE_CHECKING:  # vllm, transformers and peft are imported where they run
 
 
 def vllm_engine_factories(config: RunConfig) -> list[EngineFactory]:
-    config = _with_absolute_path(config)
-    return [partial(_vllm_engine, config, number) for number in range(config.rollout.num_engines)]
+    folder = _drivers_folder(config)
+    return [partial(_vllm_engine, config, folder, number) for number in range(config.rollout.num_engines)]
 
 
 def learner_factory(config: RunConfig) -> LearnerFactory:
-    return partial(_learner, _with_absolute_path(config))
+    return partial(_learner, config, _drivers_folder(config))
 
 
-def _with_absolute_path(config: RunConfig) -> RunConfig:
-    """Actors work in other folders than the driver: a relative model folder would not be found there."""
-    path = Path(config.model.path).expanduser()
-    if not path.is_dir():
-        return config
-    return config.model_copy(update={"model": config.model.model_copy(update={"path": str(path.resolve())})})
+def _drivers_folder(config: RunConfig) -> Path | None:
+    """What a relative model.path means where the driver runs; actors work in other folders."""
+    path = Path(config.model.path)
+    return path.resolve() if path.is_dir() else None
 
 
-def _vllm_engine(config: RunConfig, number: int) -> VllmEngine:
+def _model_here(config: RunConfig, drivers_folder: Path | None) -> str:
+    """Each node has its own copy of the model: own cache, own home folder, or the same path as the driver's.
+
+    Raises ModelError with the name of the node.
+    """
+    path = config.model.path
+    if drivers_folder is not None and drivers_folder.is_dir() and not Path(path).is_dir():
+        path = str(drivers_folder)
+    try:
+        return resolve_model(path, config.model.revision)
+    except ModelError as error:
+        raise ModelError(f"{error} (On node {platform.node()}: nodes share no disk, each needs the model.)") from error
+
+
+def _vllm_engine(config: RunConfig, drivers_folder: Path | None, number: int) -> VllmEngine:
     from gspo_ray.rollout.engine_vllm import VllmEngine
 
     return VllmEngine(
-        resolve_model(config.model.path, config.model.revision),
+        _model_here(config, drivers_folder),
         revision=config.model.revision,
         dtype=config.model.dtype,
         device=config.cluster.device,
@@ -53,7 +67,7 @@ def _vllm_engine(config: RunConfig, number: int) -> VllmEngine:
     )
 
 
-def _learner(config: RunConfig, seat: Seat | None) -> LoraLearner:
+def _learner(config: RunConfig, drivers_folder: Path | None, seat: Seat | None) -> LoraLearner:
     import torch
 
     from gspo_ray.learner.distributed import ALONE, join
@@ -62,7 +76,7 @@ def _learner(config: RunConfig, seat: Seat | None) -> LoraLearner:
     if config.cluster.device == "cpu":
         torch.set_num_threads(min(config.learner.cpu_threads, os.cpu_count() or 1))
     return LoraLearner(
-        resolve_model(config.model.path, config.model.revision),
+        _model_here(config, drivers_folder),
         model=config.model,
         algo=config.algo,
         learner=config.learner,

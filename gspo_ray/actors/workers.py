@@ -9,11 +9,10 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup, remove_placement_group
 
 from gspo_ray.actors.learner_actor import LearnerFactory, RemoteLearnerActor
 from gspo_ray.actors.memory import peak_memory_mib
-from gspo_ray.actors.placement import Demand, engine_options, learner_options, reward_options
+from gspo_ray.actors.placement import Room
 from gspo_ray.actors.pools import AdapterStore, RayEngine, RayVerifier, answer
 from gspo_ray.actors.ray_learner import RayLearner
 from gspo_ray.actors.reward_actor import RemoteRewardActor
@@ -29,7 +28,7 @@ class Workers:
     engine_handles: list[Any]
     learner_handles: list[Any]  # one a rank; none in an evaluation
     reward_handles: list[Any]
-    group: PlacementGroup
+    room: Room
 
     @property
     def engines(self) -> list[RayEngine]:
@@ -82,12 +81,11 @@ class Workers:
         )
         for handle in (*self.engine_handles, *self.reward_handles, *self.learner_handles):
             ray.kill(handle)
-        remove_placement_group(self.group)
+        self.room.give_back()
 
 
 def create_workers(
-    group: PlacementGroup,
-    wanted: Demand,
+    room: Room,
     *,
     engine_factories: Sequence[EngineFactory],
     learner_factory: LearnerFactory | None,
@@ -97,20 +95,20 @@ def create_workers(
     """`learner_factory` None: an evaluation, which wants no learner."""
     return Workers(
         engine_handles=[
-            RemoteRolloutActor.options(**engine_options(group, wanted, number)).remote(factory)
+            RemoteRolloutActor.options(**room.engine_options(number)).remote(factory)
             for number, factory in enumerate(engine_factories)
         ],
         learner_handles=[
-            RemoteLearnerActor.options(**learner_options(group, wanted, rank, learner)).remote(learner_factory)
-            for rank in range(wanted.num_learners)
+            RemoteLearnerActor.options(**room.learner_options(rank, learner)).remote(learner_factory)
+            for rank in range(room.wanted.learner.count)
         ],
         reward_handles=[
-            RemoteRewardActor.options(**reward_options(group, wanted, number)).remote(
+            RemoteRewardActor.options(**room.reward_options(number)).remote(
                 timeout_s=reward.timeout_s, memory_limit_mib=reward.memory_limit_mib, style=reward.answer_style
             )
             for number in range(reward.num_workers)
         ],
-        group=group,
+        room=room,
     )
 
 

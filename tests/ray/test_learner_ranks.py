@@ -14,7 +14,8 @@ import ray
 import torch
 
 from gspo_ray.actors.factories import learner_factory
-from gspo_ray.actors.placement import demand, reserve
+from gspo_ray.actors.placement import demand
+from gspo_ray.actors.reservation import reserve
 from gspo_ray.actors.workers import create_workers
 from gspo_ray.config import AlgoConfig, ClusterConfig, LearnerConfig, LoraConfig, ModelConfig, RunConfig
 from gspo_ray.errors import LearnerError, ModelError
@@ -50,10 +51,9 @@ def running(config):
         num_learners=config.learner.num_ranks,
         num_reward_workers=config.reward.num_workers,
     )
-    group = asyncio.run(reserve(wanted, can_grow=False, timeout_s=60, say=print))
+    room = asyncio.run(reserve(wanted, can_grow=False, timeout_s=60, say=print))
     workers = create_workers(
-        group,
-        wanted,
+        room,
         engine_factories=[],
         learner_factory=learner_factory(config),
         learner=config.learner,

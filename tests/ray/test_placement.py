@@ -5,22 +5,32 @@ import time
 
 import pytest
 import ray
-from ray.util.placement_group import remove_placement_group
 
-from gspo_ray.actors.placement import demand, engine_options, reserve
+from gspo_ray.actors.autoscaler import autoscaler_report
+from gspo_ray.actors.placement import demand
+from gspo_ray.actors.reservation import reserve, shortage
 from gspo_ray.config import ClusterConfig, EngineConfig
 from gspo_ray.errors import ResourceError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
 
-def ask(*, device="cpu", engines=1, cpus=0.25):
-    cluster = ClusterConfig(device=device, cpus_per_engine=cpus, cpus_per_learner=cpus, cpus_per_reward_worker=cpus)
+def ask(*, device="cpu", engines=1, cpus=0.25, **more):
+    cluster = ClusterConfig(
+        device=device, cpus_per_engine=cpus, cpus_per_learner=cpus, cpus_per_reward_worker=cpus, **more
+    )
     return demand(cluster, EngineConfig(), num_engines=engines, num_reward_workers=1)
 
 
 def no_words(text):
     raise AssertionError(f"nothing to wait for, but said: {text}")
+
+
+def wait_for_cpus(amount):
+    deadline = time.monotonic() + 10
+    while ray.available_resources().get("CPU", 0) < amount and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert ray.available_resources()["CPU"] == pytest.approx(amount)
 
 
 def test_too_few_cpus_on_a_local_cluster_are_refused_at_once_with_both_numbers():
@@ -35,24 +45,40 @@ def test_gpus_that_are_not_there_are_refused():
         asyncio.run(reserve(ask(device="cuda"), can_grow=False, timeout_s=600, say=no_words))
 
 
+def test_labels_that_no_node_has_are_refused_by_name():
+    wanted = ask(learner_labels={"ray.io/market-type": "on-demand"})
+    with pytest.raises(ResourceError, match=r"no node with the labels ray\.io/market-type: on-demand for the learner"):
+        asyncio.run(reserve(wanted, can_grow=False, timeout_s=600, say=no_words))
+
+
+def test_ray_reads_selectors_as_we_do():
+    """A label that the node lacks: a negation finds room, which is what `shortage` says."""
+    wanted = ask(engine_labels={"market": "!spot"})
+    assert shortage(wanted) == ""
+    asyncio.run(reserve(wanted, can_grow=False, timeout_s=60, say=no_words)).give_back()
+    wait_for_cpus(2)
+
+
 def test_a_cluster_that_may_grow_is_waited_for_and_then_given_up():
     said: list[str] = []
     with pytest.raises(ResourceError, match="no room on the cluster after 2 s"):
-        asyncio.run(reserve(ask(cpus=2.0), can_grow=True, timeout_s=2, say=said.append, poll_s=1))
-    assert len(said) == 1
-    assert "asks for 6 CPU" in said[0]
+        asyncio.run(reserve(ask(cpus=1.0), can_grow=True, timeout_s=2, say=said.append, poll_s=0.5))
+    assert len(said) == 1  # the same is not said again
+    assert "asks for 3 CPU" in said[0]
+    assert "No autoscaler reports on this cluster" in said[0]
+    wait_for_cpus(2)  # what two of the three roles had got is given back
 
 
 def test_resources_are_reserved_and_given_back():
-    before = ray.available_resources()["CPU"]
-    wanted = ask()
-    group = asyncio.run(reserve(wanted, can_grow=False, timeout_s=60, say=no_words))
-    options = engine_options(group, wanted, 0)
+    room = asyncio.run(reserve(ask(), can_grow=False, timeout_s=60, say=no_words))
+    options = room.engine_options(0)
     assert options["num_cpus"] == 0.25
     assert options["num_gpus"] == 0
-    assert ray.available_resources()["CPU"] == pytest.approx(before - 0.75)
-    remove_placement_group(group)
-    deadline = time.monotonic() + 10
-    while ray.available_resources().get("CPU", 0) < before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert ray.available_resources()["CPU"] == before
+    assert ray.available_resources()["CPU"] == pytest.approx(2 - 0.75)
+    room.give_back()
+    wait_for_cpus(2)
+
+
+def test_without_an_autoscaler_nothing_is_reported():
+    report = autoscaler_report()
+    assert (report.round, report.coming, report.failed, report.impossible) == (0, {}, (), frozenset())
