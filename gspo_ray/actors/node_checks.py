@@ -160,7 +160,8 @@ def _travel(doctors: Mapping[str, Any]) -> dict[tuple[str, str], float | str]:
 
 def _gpus(config: RunConfig) -> list[Finding]:
     cuda = config.cluster.device == "cuda"
-    wanted = config.engine_gpus + config.learner.num_ranks if cuda else 0
+    both = 1 if config.cluster.colocate else config.engine_gpus + config.learner.num_ranks
+    wanted = both if cuda else 0
     count = between.check_gpu_count(wanted, total_gpus())
     free = int(ray.available_resources().get("GPU", 0.0))
     if not cuda or free < 2:

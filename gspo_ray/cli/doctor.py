@@ -89,9 +89,9 @@ def _without_ray(config: RunConfig, error: ResourceError, quick: bool, progress:
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
-    """Nodes work in other folders than this process."""
+    """Nodes work in other folders than this process; ~ is each node's own."""
     config = config.model_copy(update={"storage_path": str(Path(config.storage_path).expanduser().absolute())})
-    if (folder := Path(config.model.path).expanduser()).is_dir():
+    if (folder := Path(config.model.path)).is_dir():
         model = config.model.model_copy(update={"path": str(folder.absolute())})
         config = config.model_copy(update={"model": model})
     return config

@@ -43,9 +43,9 @@ class GpuFacts:
 
 def check_driver(facts: GpuFacts | None = None, *, wanted: bool) -> Finding:
     """`wanted`: cluster.device is cuda."""
-    facts = facts or probe()
     if not wanted:
         return Finding("GPU driver", Level.SKIP, "cluster.device is cpu")
+    facts = facts or probe()
     if facts.driver is None:
         return Finding("GPU driver", Level.SKIP, "no NVIDIA driver: engines and learner go to other nodes")
     found = f"driver {facts.driver}, torch built for CUDA {facts.torch_cuda or '-'}"
@@ -61,9 +61,11 @@ def check_driver(facts: GpuFacts | None = None, *, wanted: bool) -> Finding:
 
 def check_gpus(facts: GpuFacts | None = None, *, wanted: bool, needed_share: float) -> Finding:
     """`needed_share`: of a GPU's memory, that an engine takes when it starts (gpu_memory_utilization)."""
+    if not wanted:
+        return Finding("GPUs", Level.SKIP, "cluster.device is cpu")
     facts = facts or probe()
-    if not wanted or (facts.driver is None and not facts.gpus):
-        return Finding("GPUs", Level.SKIP, "cluster.device is cpu" if not wanted else "none on this node")
+    if facts.driver is None:
+        return Finding("GPUs", Level.SKIP, "none on this node")
     texts = [f"{gpu.index}: {gpu.name}, {_gib(gpu.free_bytes)} of {_gib(gpu.total_bytes)} free" for gpu in facts.gpus]
     problems = [problem for gpu in facts.gpus for problem in _problems(gpu, needed_share)]
     if facts.torch_cuda is not None and facts.torch_devices < max(1, len(facts.gpus)):
@@ -87,8 +89,7 @@ def _problems(gpu: Gpu, needed_share: float) -> list[Problem]:
 
 
 def check_nccl(facts: GpuFacts | None = None, *, wanted: bool) -> Finding:
-    facts = facts or probe()
-    if not wanted or not facts.gpus:
+    if not wanted or not (facts := facts or probe()).gpus:
         return Finding("NCCL", Level.SKIP, "no GPUs to connect")
     if facts.nccl is None:
         return Finding("NCCL", Level.FAIL, "torch has none: several GPUs cannot work on one model", _GPU_SET)

@@ -32,8 +32,8 @@ _SECRET_NAME = re.compile(
 _NO_SECRET = frozenset({"true", "false", "null", "none", "token"})  # RAY_AUTH_MODE=token is a mode
 # A name and its value, as in YAML, JSON, shells and headers. Plurals (max_tokens) and ids (eos_token_id) are no names.
 _NAMED_VALUE = re.compile(
-    r"""(?ix) (?P<head> (?: token | secret | passw(?:or)?d | passphrase | credentials? | api[_-]?key |
-        access[_-]?key(?:[_-]?id)? | private[_-]?key | account[_-]?key | authorization | cookie | signature )
+    r"""(?ix) (?P<head> (?: token | secret | passw(?:or)?d | passphrase | [_-]pass | [_-]pwd | credentials? | apikey |
+        [_-]key(?:[_-]id)? | accesskey(?:id)? | authorization | cookie | signature )
         ["']? \s* (?: => | = | : ) \s* )
         (?P<value> "(?:[^"\\]|\\.){3,}" | '(?:[^'\\]|\\.){3,}' | (?: (?:bearer|basic) \s+ )? [^\s"',;&}\])]{3,} )"""
 )
