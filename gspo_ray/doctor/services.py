@@ -35,7 +35,7 @@ def check_hub(path: str, revision: str | None) -> Finding:
     if Path(place).is_dir():
         return Finding("model hub", Level.SKIP, "the model is a local folder")
     from huggingface_hub import HfApi, constants, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         folder = Path(snapshot_download(place, revision=revision, local_files_only=True))
@@ -49,8 +49,8 @@ def check_hub(path: str, revision: str | None) -> Finding:
         return Finding("model hub", Level.FAIL, text, "Unset it, or fill the cache: hf download " + place)
     try:
         info = HfApi().model_info(place, revision=revision, timeout=TIMEOUT_S)
-    except (HfHubHTTPError, OSError) as error:  # no such model, no right to it, no way there
-        reason = " ".join(str(error).split())[:200]
+    except Exception as error:  # no such model, no right to it; no way there: of whatever library carries its requests
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return Finding("model hub", Level.FAIL, f"{place} is not cached and the hub does not give it: {reason}", fix)
     return Finding("model hub", Level.PASS, f"{place} at {str(info.sha)[:12]}, not cached yet: a run downloads it")
 
@@ -82,7 +82,8 @@ def check_mlflow(uri: str) -> Finding:
 def _sqlite(database: Path) -> Finding:
     if not database.exists():
         folder = check_storage_path(database.absolute().parent)
-        return Finding("MLflow", folder.level, f"{database} will be made; {folder.found}", folder.fix)
+        found = f"{database} can be made" if folder.level is Level.PASS else folder.found
+        return Finding("MLflow", folder.level, found, folder.fix)
     try:
         with closing(sqlite3.connect(database, timeout=TIMEOUT_S, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")  # the write lock, given back with nothing written

@@ -24,11 +24,12 @@ class Usage(NamedTuple):
 
 def check_disk(folders: Mapping[str, Path], usage_of: Callable[[Path], Usage] | None = None) -> Finding:
     """`folders`: what it is -> where; one that does not exist yet is looked up by the parent that does."""
-    problems, texts = [], []
+    problems: list[Problem] = []
+    on_disk: dict[str, list[str]] = {}  # folders that share a disk share its numbers
     for what, folder in folders.items():
         usage = (usage_of or _usage)(folder)
         used = 1 - usage.free / usage.total
-        texts.append(f"{what} {folder}: {usage.free / GIB:.0f} GiB free, {used:.0%} used")
+        on_disk.setdefault(f"{usage.free / GIB:.0f} GiB free, {used:.0%} used", []).append(f"{what} {folder}")
         if what == RAY_TEMP and used >= RAY_FULL:
             text = f"the disk of {what} is {used:.0%} full, and Ray fails from {RAY_FULL:.0%} on"
             problems.append(Problem(Level.FAIL, text, "Free some, or ray start --temp-dir on a larger disk."))
@@ -36,7 +37,7 @@ def check_disk(folders: Mapping[str, Path], usage_of: Callable[[Path], Usage] | 
             level = Level.FAIL if usage.free < NO_ROOM else Level.WARN
             text = f"{usage.free / GIB:.1f} GiB are left for {what}"
             problems.append(Problem(level, text, f"Free some room under {folder}, or name another folder."))
-    return judged("disk", "; ".join(texts), problems)
+    return judged("disk", "; ".join(f"{room}: {', '.join(on)}" for room, on in on_disk.items()), problems)
 
 
 def check_storage_path(folder: Path) -> Finding:

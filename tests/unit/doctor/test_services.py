@@ -115,6 +115,22 @@ def test_a_model_that_is_not_cached_offline_fails(tmp_path: Path, monkeypatch: p
     assert "HF_HUB_OFFLINE" in finding.found
 
 
+def test_a_model_that_the_hub_does_not_give_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    class ConnectError(Exception):  # of the library that carries its requests: neither the hub's own, nor an OSError
+        pass
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+    finding = check_hub("nobody/nothing-of-this-name", None)
+    assert finding.level is Level.FAIL
+    assert "ConnectError: Name or service not known" in finding.found
+    assert "HF_TOKEN" in finding.fix
+
+
 def test_layers_that_cannot_be_adapted_are_refused_by_name() -> None:
     cpu = {"cluster": {"device": "cpu"}}
     assert "q_proj" in check_adapted_layers(RunConfig.model_validate(cpu)).found

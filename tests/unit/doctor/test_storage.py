@@ -20,7 +20,13 @@ from gspo_ray.doctor.storage import GIB, RAY_TEMP, Usage, check_disk, check_stor
 def test_room_on_a_disk(what: str, usage: Usage, level: Level) -> None:
     finding = check_disk({what: Path("/data")}, lambda folder: usage)
     assert finding.level is level
-    assert f"{what} /data: {usage.free // GIB} GiB free" in finding.found.replace("0 GiB free", "0 GiB free")
+    assert f"% used: {what} /data" in finding.found
+
+
+def test_folders_of_one_disk_are_told_together() -> None:
+    usages = {"/a": Usage(100 * GIB, 50 * GIB), "/b": Usage(100 * GIB, 50 * GIB), "/c": Usage(10 * GIB, 5 * GIB)}
+    finding = check_disk({"x": Path("/a"), "y": Path("/b"), "z": Path("/c")}, lambda folder: usages[str(folder)])
+    assert finding.found == ("5.0 GiB are left for z; 50 GiB free, 50% used: x /a, y /b; 5 GiB free, 50% used: z /c")
 
 
 def test_a_folder_that_does_not_exist_is_looked_up_by_its_parent(tmp_path: Path) -> None:
