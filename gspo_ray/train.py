@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from gspo_ray.actors.cluster import joined_cluster
+from gspo_ray.actors.cluster import joined_cluster, refuse_uploaded_folder
 from gspo_ray.actors.factories import learner_factory, vllm_engine_factories
 from gspo_ray.actors.placement import demand
 from gspo_ray.actors.reservation import reserve
@@ -43,6 +43,7 @@ def train(config: RunConfig, *, resume: str | None = None, engines: Sequence[Eng
     Raises UserError for what the person can mend. SIGINT and SIGTERM end the run in order: marked as killed, last
     checkpoint intact, no process left.
     """
+    refuse_uploaded_folder(config.storage_path)
     job = _Job(config, resume)
     for sentence in advise(config):
         job.say(f"! {sentence}", style="yellow")

@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import ray
 from ray.exceptions import RayError
 
-from gspo_ray.errors import ResourceError
+from gspo_ray.errors import ConfigError, ResourceError
 
 # Set in one process, these do not reach others on the cluster by themselves. Folders belong to one machine.
 _FORWARDED = ("HF_", "MLFLOW_", "VLLM_", "NCCL_", "GSPO_RAY_", "TOKENIZERS_PARALLELISM")
@@ -20,6 +21,16 @@ _FOLDERS = ("_CACHE", "_HOME", "_ROOT", "_PATH")
 def forwarded_environment() -> dict[str, str]:
     """Variables that go along from driver to actors, and from the one who submits to the driver."""
     return {k: v for k, v in os.environ.items() if k.startswith(_FORWARDED) and not k.endswith(_FOLDERS)}
+
+
+def refuse_uploaded_folder(storage_path: str) -> None:
+    """Raises ConfigError for a folder inside the working directory of a job, which Ray deletes with the job."""
+    folder = Path(storage_path).expanduser().resolve()
+    if "working_dir_files" in folder.parts:  # where Ray unpacks it
+        raise ConfigError(
+            f"storage_path {storage_path!r} lies in this job's uploaded folder, which Ray deletes when the job is over. "
+            "Name a folder of the head node: --storage_path /data/runs."
+        )
 
 
 @contextmanager
