@@ -28,7 +28,7 @@ def refuse_uploaded_folder(storage_path: str) -> None:
     folder = Path(storage_path).expanduser().resolve()
     if "working_dir_files" in folder.parts:  # where Ray unpacks it
         raise ConfigError(
-            f"storage_path {storage_path!r} lies in this job's uploaded folder, which Ray deletes when the job is over. "
+            f"storage_path {storage_path!r} lies in this job's uploaded folder, which Ray deletes after it. "
             "Name a folder of the head node: --storage_path /data/runs."
         )
 
