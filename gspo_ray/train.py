@@ -23,6 +23,7 @@ from gspo_ray.controller import Controller
 from gspo_ray.data.stream import ProblemStream
 from gspo_ray.errors import ConfigError
 from gspo_ray.inputs import RunInputs, load_inputs
+from gspo_ray.planning.start import plan_in_short
 from gspo_ray.report import finish, print_header, resume_command
 from gspo_ray.rollout.sampler import GroupSampler
 from gspo_ray.run_dir import RunDir, create_run_dir, find_run_dir
@@ -51,6 +52,8 @@ def train(config: RunConfig, *, resume: str | None = None, engines: Sequence[Eng
     inputs = load_inputs(config)
     for warning in inputs.warnings:
         job.say(warning, style="yellow")
+    for line in plan_in_short(config):
+        job.say(line, style="dim")
     try:
         asyncio.run(job.run(inputs, engines or vllm_engine_factories(config)))
     except asyncio.CancelledError:

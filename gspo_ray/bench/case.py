@@ -45,6 +45,8 @@ class Measurement(_Frozen):
     micro_batches: int = 0
     flops: float = 0.0
     """Of the matrix products that a step needs for these tokens; recomputation is not counted."""
+    empty_bytes: int = 0
+    """Of the process before it loads its model."""
     loaded_bytes: int = 0
     """Of the process with its model, before the batch."""
     peak_bytes: int = 0

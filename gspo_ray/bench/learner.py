@@ -89,18 +89,18 @@ def run_bench(
     with tempfile.TemporaryDirectory(prefix="gspo-bench-") as temporary:
         folder = Path(temporary)
         for number in range(rounds):
-            limits.append(Limit.model_validate(_in_own_process(case, LIMIT, folder)))
+            limits.append(Limit.model_validate(in_own_process(case, LIMIT, folder)))
             on_done(LIMIT)
             for name, row in rows.items():
                 if not row.failure:
                     memory = free_bytes() if free_bytes else None
                     one = case.model_copy(update={"memory_limit": memory})
-                    row.passes.append(Measurement.model_validate(_in_own_process(one, name, folder)))
+                    row.passes.append(Measurement.model_validate(in_own_process(one, name, folder)))
                     if number == 0 and not row.failure:
                         gradients[name] = load_file(folder / "gradient.safetensors")
                 on_done(name)
         if profile:
-            _in_own_process(case.model_copy(update={"profile": True}), variants[0], folder)
+            in_own_process(case.model_copy(update={"profile": True}), variants[0], folder)
             text = (folder / "profile.txt").read_text(encoding="utf-8")
     for name, found in gradients.items():
         if REFERENCE in gradients and name != REFERENCE:
@@ -129,8 +129,8 @@ def relative_error(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) 
     return float((difference / norm) ** 0.5)
 
 
-def _in_own_process(case: Case, variant: str, folder: Path) -> dict[str, object]:
-    """Its result.json; none with a profile."""
+def in_own_process(case: Case, variant: str, folder: Path) -> dict[str, object]:
+    """Its result.json; none with a profile. Raises LearnerError."""
     question, answer = folder / "case.json", folder / "result.json"
     question.write_text(case.model_copy(update={"variant": variant}).model_dump_json(), encoding="utf-8")
     answer.unlink(missing_ok=True)

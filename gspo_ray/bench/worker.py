@@ -27,6 +27,7 @@ PROFILE_ROWS = 25
 
 
 def measure(case: Case, folder: Path) -> None:
+    empty = held_bytes(case.device)
     model = build_policy(
         case.model_path,
         case.model,
@@ -58,6 +59,7 @@ def measure(case: Case, folder: Path) -> None:
         computed_tokens=work.tokens,
         micro_batches=micro_batches,
         flops=step_flops(size, work),
+        empty_bytes=empty,
         loaded_bytes=loaded,
         peak_bytes=peak_bytes(case.device),
         busy_others=span.busy_others,

@@ -13,7 +13,7 @@ from gspo_ray.errors import ConfigError, GspoRayError, UserError
 
 # A command is a module here with HELP, add_arguments(parser) and run(args, rest) -> exit code; `rest` holds the
 # arguments that its parser does not know: config overrides, or mistakes.
-COMMANDS = ("prepare", "train", "submit", "eval", "analyse", "verify", "lab", "bench", "model", "doctor")
+COMMANDS = ("prepare", "plan", "train", "submit", "eval", "analyse", "verify", "lab", "bench", "model", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ LAYERS = (
     ("algo", "data", "rollout", "reward", "learner", "tracking", "evaluation"),
     ("probe", "checkpoint", "job_files", "audit", "prepare", "analyse"),
     ("controller", "evaluate", "inputs", "run_dir", "adapters", "lab"),
-    ("report", "training_eval", "doctor"),
+    ("report", "training_eval", "doctor", "planning"),
     ("actors",),
     ("train", "submit", "eval_job"),
     ("bench",),
@@ -32,11 +32,22 @@ SIBLINGS = {  # importing unit -> what it may take from its own layer
 TYPE_CHECKING_ONLY = {"interfaces": ("algo",)}  # algo imports torch; the Protocols stay importable without it
 
 HOME_OF = {  # heavy library -> the only files that import it
-    "ray": ("actors/*.py", "submit.py",),
+    "ray": (
+        "actors/*.py",
+        "submit.py",
+    ),
     "vllm": ("rollout/engine_vllm.py", "rollout/vllm_worker.py"),
-    "peft": ("learner/*.py",),
+    "peft": ("learner/*.py", "planning/*.py"),
     "mlflow": ("tracking/mlflow_*.py", "doctor/services.py"),
-    "transformers": ("learner/*.py", "models.py", "inputs.py", "prepare/tokens.py", "bench/*.py", "doctor/selftest.py"),
+    "transformers": (
+        "learner/*.py",
+        "planning/*.py",
+        "models.py",
+        "inputs.py",
+        "prepare/tokens.py",
+        "bench/*.py",
+        "doctor/selftest.py",
+    ),
     "math_verify": ("reward/*.py",),
     "torch": (
         "algo/*.py",
@@ -48,6 +59,7 @@ HOME_OF = {  # heavy library -> the only files that import it
         "actors/*.py",
         "bench/*.py",
         "doctor/*.py",
+        "planning/*.py",
     ),
     "matplotlib": ("tracking/plots.py", "analyse/*.py", "lab/*.py"),
 }

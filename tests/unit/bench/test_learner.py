@@ -51,8 +51,8 @@ def test_what_does_not_fit_into_memory_is_said_and_the_others_go_on(monkeypatch,
     """600 MB hold the libraries and the tiny model, and not the logits."""
     groups = [([1, 2], [[3] * 20000])]
     limit = Limit(flops_per_second=1.0, by_shape={}).model_dump()
-    own = learner._in_own_process
-    monkeypatch.setattr(learner, "_in_own_process", lambda *args: limit if args[1] == learner.LIMIT else own(*args))
+    own = learner.in_own_process
+    monkeypatch.setattr(learner, "in_own_process", lambda *args: limit if args[1] == learner.LIMIT else own(*args))
     case = make_case(tiny_model, groups=groups, micro_batch_tokens=10**6)
     result = run_bench(case, batch="long", variants=["plain"], rounds=2, profile=False, free_bytes=lambda: 600 * 2**20)
     (row,) = result.rows
@@ -71,7 +71,7 @@ def test_numbers_are_medians_over_the_rounds(monkeypatch, tiny_model):
             return Limit(flops_per_second=float(len(order)), by_shape={}).model_dump()
         return Measurement(variant=variant, seconds=next(seconds), flops=6.0).model_dump()
 
-    monkeypatch.setattr(learner, "_in_own_process", measured)
+    monkeypatch.setattr(learner, "in_own_process", measured)
     monkeypatch.setattr(learner, "load_file", lambda path: {})
     monkeypatch.setattr(learner, "relative_error", lambda found, wanted: 0.0)
     case = make_case(tiny_model)

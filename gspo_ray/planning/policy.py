@@ -1,0 +1,45 @@
+"""The learner's policy without weights: every layer and dtype of it on the meta device, from config.json alone."""
+
+from __future__ import annotations
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from gspo_ray.config import ModelConfig
+from gspo_ray.errors import ModelError
+from gspo_ray.learner.support import load_config, lora_targets, model_class
+
+
+def policy_without_weights(model_path: str, config: ModelConfig, *, gradient_checkpointing: bool) -> PeftModel:
+    """What `learner.model.build_policy` returns, on the meta device; a test holds the two together.
+
+    Raises ModelError when the config cannot be had or a layer cannot be adapted.
+    """
+    try:
+        base_config = load_config(model_path, config.revision)
+        with torch.device("meta"):
+            base = model_class(base_config).from_config(
+                base_config, dtype=getattr(torch, config.dtype), attn_implementation="sdpa"
+            )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"the config of model.path {config.path!r} cannot be read: {error}") from error
+    if getattr(base.config.get_text_config(), "attn_logit_softcapping", None) is not None:
+        base.set_attn_implementation("eager")
+    base.config.use_cache = False
+    lora = LoraConfig(
+        r=config.lora.rank,
+        lora_alpha=config.lora.alpha,
+        target_modules=lora_targets(base, config.lora.target_modules),
+        task_type="CAUSAL_LM",
+    )
+    with torch.device("meta"):
+        model = get_peft_model(base, lora)
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.eval()
+    for module in model.modules():
+        module.training = bool(getattr(module, "gradient_checkpointing", False))
+    for parameter in model.parameters():
+        if parameter.requires_grad:  # a gradient that is there already, as in every micro-batch but the first
+            parameter.grad = torch.zeros_like(parameter)
+    return model
