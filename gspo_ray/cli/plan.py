@@ -56,7 +56,12 @@ def run(args: argparse.Namespace, rest: Sequence[str]) -> int:
     gpus = known_gpus(args.gpus)
     with _model_folder(args.model_config) as folder:
         path = folder or resolve_model(config.model.path, config.model.revision)
-        plan = make_plan(config, path, lengths, gpus, gpu=args.gpu, token_noise=args.token_noise)
+        try:
+            plan = make_plan(config, path, lengths, gpus, gpu=args.gpu, token_noise=args.token_noise)
+        except ModelError as error:
+            if folder is not None or Path(path).is_dir():
+                raise
+            raise ModelError(f"{error} Without the network: --model-config FILE, with its config.json.") from error
     text = json.dumps(as_json(plan), indent=1)
     if args.json == Path("-"):
         print(text)

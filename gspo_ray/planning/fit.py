@@ -38,12 +38,12 @@ def memory_problems(
         fixes = list(_learner_fixes(config, learner, limit, with_checkpointing))
         larger = [other for other, gpu in gpus.items() if learner.total <= learner_limit(config, gpu)]
         fixes += [f"take a larger GPU ({', '.join(larger)})"] if larger else []
-        text = f"the learner needs {_gib(learner.total)} GiB of a GPU and may take {_gib(limit)} of a {name}"
+        text = f"the learner needs {_gib(learner.total)} GiB of a GPU and gets {_gib(limit)} on {name}"
         found.append(Problem(f"{text}. {_or(fixes)}", fatal=True))
     if engine.longest_fit < 1:
         fixes = list(_engine_fixes(config, engine))
         text = (
-            f"an engine may take {_gib(engine.budget)} GiB of a {name}; weights, adapters and workspace leave "
+            f"an engine gets {_gib(engine.budget)} GiB on {name}; weights, adapters and workspace leave "
             f"{_gib(max(0, engine.kv_room))} for the KV cache, and one sequence of {config.max_model_len} tokens "
             f"needs {_gib(engine.longest)}"
         )

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,13 @@ def known_gpus(file: Path | None = None) -> dict[str, Gpu]:
 
 def gpu_named(text: str, gpus: Iterable[str]) -> str | None:
     """The type that a name of CUDA ("NVIDIA A100-SXM4-80GB") or of Ray ("A100-80G") means, None if it is not known."""
-    words = text.upper().replace("_", "-").replace(" ", "-")
-    found = [name for name in gpus if all(part in words for part in name.upper().split("-"))]
-    exact = [name for name in found if name.upper() in words.split("-") or name.upper() in words]
-    return max(exact or found, key=len, default=None)
+    words = re.split(r"[^A-Z0-9]+", text.upper())
+
+    def means(name: str) -> bool:
+        first, *rest = name.upper().split("-")
+        return first in words and all(any(word.startswith(part) for word in words) for part in rest)
+
+    return next((name for name in gpus if means(name)), None)
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:

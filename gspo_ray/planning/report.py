@@ -16,10 +16,11 @@ from gspo_ray.planning.memory import GIB
 from gspo_ray.planning.plan import OnGpu, Plan, Split
 from gspo_ray.planning.steptime import ANSWERS_PER_S, ITERATION_S, LORA_SPEED
 
-HONESTY = (
-    "Nothing here has been run on a GPU. Parameters are exact; the learner's tensors are counted by running its code "
-    "without numbers, within 15 % of what was measured on CPU; times are arithmetic with the efficiencies below."
+EXACT = (
+    "Parameters are exact. The learner's tensors are counted by running its code without numbers: within 15 % of what "
+    "was measured on CPU (gspo-ray bench plan)."
 )
+NOT_ON_A_GPU = "Nothing here has been run on a GPU: times are arithmetic with the efficiencies below."
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -61,10 +62,10 @@ def render(plan: Plan, console: Console) -> None:
         console.print(text, style=style, highlight=False, markup=False)
 
     say(
-        f"{config.name}: {config.model.path}, {config.model.dtype}, {shape.total / 1e9:.3f} x 10^9 parameters; LoRA "
-        f"r={config.model.lora.rank}, {shape.lora / 1e6:.1f} x 10^6 trainable"
+        f"{config.name}: {config.model.path}, {config.model.dtype}, {shape.total:,} parameters; LoRA "
+        f"r={config.model.lora.rank}, {shape.lora:,} trainable"
     )
-    say(HONESTY)
+    say(EXACT if plan.gpu is None else f"{EXACT} {NOT_ON_A_GPU}")
     say()
     console.print(_memory(plan))
     if plan.gpu is not None:
@@ -95,7 +96,8 @@ def _memory(plan: Plan) -> Table:
     table.add_row("adapter (learner: with gradients, AdamW)", _gib(learner.adapter), _gib(engine.adapters))
     table.add_row(f"activations kept, {learner.tokens} tokens at once", _gib(learner.activations), "")
     table.add_row("passing: log-prob chunks, a layer again, gradients", _gib(learner.passing), "")
-    table.add_row("workspace, CUDA itself (guess)", _gib(learner.reserve), _gib(engine.workspace))
+    if plan.gpu is not None:
+        table.add_row("workspace, CUDA itself (guess)", _gib(learner.reserve), _gib(engine.workspace))
     table.add_row("KV cache: what is left", "", _gib(engine.kv_room))
     total = _gib(learner.total)
     if plan.gpu is not None:
