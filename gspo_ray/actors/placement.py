@@ -94,12 +94,10 @@ class Room:
     groups: dict[str, PlacementGroup]  # by the name of the role
 
     def engine_options(self, number: int) -> dict[str, Any]:
-        return self._options(self.wanted.engine, number, env={"OMP_WAIT_POLICY": "PASSIVE"})
+        return self._options(self.wanted.engine, number, env={})  # the engine sets its own
 
     def learner_options(self, rank: int, learner: LearnerConfig) -> dict[str, Any]:
-        # Passive: idle OpenMP threads that spin would cost the engine on the same cores half its speed.
-        env = {"OMP_NUM_THREADS": str(learner.cpu_threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        return self._options(self.wanted.learner, rank, env=env)
+        return self._options(self.wanted.learner, rank, env=openmp_environment(learner.cpu_threads))
 
     def reward_options(self, number: int) -> dict[str, Any]:
         return self._options(self.wanted.reward, number, env={})

@@ -24,6 +24,7 @@ import gspo_ray
 from gspo_ray.bench.batches import useful_tokens
 from gspo_ray.bench.case import Case, Limit, Measurement
 from gspo_ray.errors import LearnerError
+from gspo_ray.openmp import openmp_environment
 
 VARIANTS: dict[str, str] = {
     "ours": "packed rows, one copy of a prompt, no logits",
@@ -136,12 +137,10 @@ def in_own_process(case: Case, variant: str, folder: Path) -> dict[str, object]:
     answer.unlink(missing_ok=True)
     root = str(Path(gspo_ray.__file__).parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    threads = str(case.threads)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OMP_WAIT_POLICY": "PASSIVE",  # as the learner runs
+        **openmp_environment(case.threads),  # as the learner runs
+        "MKL_NUM_THREADS": str(case.threads),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }

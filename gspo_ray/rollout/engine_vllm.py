@@ -14,6 +14,7 @@ from typing import Any
 
 from gspo_ray.config import VLLM_LORA_RANKS, EngineConfig
 from gspo_ray.errors import EngineError
+from gspo_ray.openmp import openmp_environment
 from gspo_ray.rollout.vllm_worker import GROUPED_LORA_ENV
 from gspo_ray.types import BASE_MODEL, Adapter, Completion, Finish, SamplingParams, WeightVersion
 
@@ -50,6 +51,7 @@ class VllmEngine:
 
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
         args: dict[str, Any] = {}
         if device == "cpu":
@@ -57,6 +59,8 @@ class VllmEngine:
             # not use offset"), so a prompt is never split here.
             args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(max_model_len, 4096)}
             args |= {"kv_cache_memory_bytes": engine.cpu_kv_cache_gib << 30}
+            # In the engine's own process: beside a worker process it would keep one core busy with waiting for it.
+            args["distributed_executor_backend"] = UniProcExecutor
         if engine.tensor_parallel_size > 1:
             args["distributed_executor_backend"] = "mp"  # inside an actor that holds the GPUs; vLLM would ask Ray again
         if engine.architecture is not None:
@@ -222,8 +226,7 @@ def _set_environment(device: str, engine: EngineConfig) -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if device == "cpu":
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"  # the learner shares these cores
-        os.environ["OMP_NUM_THREADS"] = str(engine.cpu_threads)
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # idle threads that spin halve the learner's speed
+        os.environ.update(openmp_environment(engine.cpu_threads))
         os.environ[GROUPED_LORA_ENV] = "1" if engine.cpu_grouped_lora else "0"
 
 

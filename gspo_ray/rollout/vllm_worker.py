@@ -52,11 +52,10 @@ def _add_low_rank(
     """y[rows] += x[rows] @ A^T @ B^T * scale, in place. y [rows, out], x [rows, in], A [slots, 1, r, in],
     B [slots, 1, out, r]."""
     for slot, rows in slots:
-        delta = linear(linear(x if rows is None else x[rows], a[slot, 0]), b[slot, 0]).mul_(scale)
         if rows is None:
-            y.add_(delta)
+            y.addmm_(linear(x, a[slot, 0]), b[slot, 0].T, alpha=scale)
         else:
-            y.index_add_(0, rows, delta)
+            y.index_add_(0, rows, linear(linear(x[rows], a[slot, 0]), b[slot, 0]), alpha=scale)
 
 
 def _grouped_lora_linear(

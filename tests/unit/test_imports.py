@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2] / "gspo_ray"
 
 # Bottom to top. A module imports from lower layers and from its own package, never from its siblings.
 LAYERS = (
-    ("types", "config", "errors", "seeding", "commands"),
+    ("types", "config", "errors", "seeding", "commands", "openmp"),
     ("interfaces", "models", "config_io", "advice"),
     ("algo", "data", "rollout", "reward", "learner", "tracking", "evaluation"),
     ("probe", "checkpoint", "job_files", "audit", "prepare", "analyse"),
