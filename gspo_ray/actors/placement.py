@@ -13,6 +13,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gspo_ray.config import ClusterConfig, EngineConfig, LearnerConfig
+from gspo_ray.openmp import openmp_environment
 
 SHARED = "shared GPU"  # the role that engine and learner have together under cluster.colocate
 
