@@ -37,7 +37,7 @@ def _row(case: Case, lengths: Lengths, group_size: int, tokens: int) -> dict[str
     groups = full_micro_batch(
         lengths, group_size=group_size, max_tokens=tokens, longest=1, shares_prompts=way.shares_prompts
     )
-    stated = rehearse(way, unjudged_batch(groups), device=case.device)
+    stated = rehearse(policy, way, unjudged_batch(groups), device=case.device)
     case = case.model_copy(update={"variant": "ours", "groups": groups, "micro_batch_tokens": tokens})
     with tempfile.TemporaryDirectory(prefix="gspo-bench-") as folder:
         done = Measurement.model_validate(in_own_process(case, "ours", Path(folder)))

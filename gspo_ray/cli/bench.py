@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # numpy, which --help does not need
     from gspo_ray.bench.case import Case
     from gspo_ray.config import RunConfig
 
-HELP = "measure the learner on this machine, beside the plain way and TRL"
+HELP = "measure the learner on this machine, beside the plain way and TRL, or beside what the plan states"
 EPILOG = (
     "Any key of the config can be set as a flag: --learner.micro_batch_tokens 8192. Numbers belong to a quiet machine; "
     "what others took of it is said."
@@ -42,9 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     learner.add_argument("--profile", action="store_true", help="where the time of the first variant goes")
     learner.add_argument("--gpu", action="store_true", help="the set of sizes for a GPU, with random weights")
     learner.add_argument("--sizes", nargs="+", metavar="SIZE", help="of --gpu: 0.6b 4b 8b (default: all)")
+    text = "the learner's peak memory for full micro-batches, as gspo-ray plan states it and as it is"
+    plan = names.add_parser("plan", help=text, description=text, epilog=EPILOG, allow_abbrev=False)
+    plan.add_argument("--config", default=DEMO, help=f"YAML file (default: {DEMO})")
+    plan.add_argument("--model-config", metavar="FOLDER", help="random weights for its config.json, not model.path")
+    plan.add_argument("--tokens", type=int, nargs="+", default=[1024, 2048], metavar="N", help="default: 1024 2048")
+    plan.add_argument("--prompt-tokens", type=int, metavar="N", help="mean length of a prompt")
+    plan.add_argument("--completion-tokens", type=int, metavar="N", help="mean length of an answer")
+    plan.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
 
 
 def run(args: argparse.Namespace, rest: Sequence[str]) -> int:
+    return _check_plan(args, rest) if args.bench == "plan" else _learner(args, rest)
+
+
+def _learner(args: argparse.Namespace, rest: Sequence[str]) -> int:
     from rich.console import Console
 
     from gspo_ray.bench.report import render
@@ -104,13 +116,42 @@ def _gpu_cases(args: argparse.Namespace, config: RunConfig) -> Iterator[tuple[Ca
                 yield case.model_copy(update=update), batch
 
 
-def _case(args: argparse.Namespace, config: RunConfig, model_path: str, batch: str) -> Case:
-    from gspo_ray.bench.batches import load_batch
-    from gspo_ray.bench.case import Case
-    from gspo_ray.bench.models import vocabulary
+def _check_plan(args: argparse.Namespace, rest: Sequence[str]) -> int:
+    from rich.console import Console
 
-    groups = load_batch(batch, vocabulary=vocabulary(model_path, config.model.revision), seed=config.seed)
-    rows = sum(len(completions) for _, completions in groups)
+    from gspo_ray.bench.models import random_model
+    from gspo_ray.bench.plan import check_plan, render
+    from gspo_ray.models import resolve_model
+    from gspo_ray.planning.lengths import assumed_lengths
+
+    config = load_config(args.config, rest)
+    lengths = assumed_lengths(config, prompt=args.prompt_tokens, completion=args.completion_tokens)
+    if min(args.tokens) <= lengths.prompt:
+        raise ConfigError(f"--tokens {min(args.tokens)} must be more than a prompt's {lengths.prompt}")
+    with ExitStack() as stack:
+        if args.model_config is None:
+            path = resolve_model(config.model.path, config.model.revision)
+        else:
+            path = stack.enter_context(random_model(_model_config(args.model_config), seed=config.seed))
+        case = _empty_case(config, path)
+        rows = check_plan(case, lengths, group_size=config.rollout.group_size, tokens=args.tokens)
+    render(rows, Console())
+    if args.json is not None:
+        _write(rows, args.json)
+    return 0
+
+
+def _model_config(folder: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--model-config {folder}: no config.json that can be read ({error})") from error
+
+
+def _empty_case(config: RunConfig, model_path: str) -> Case:
+    """Without a batch."""
+    from gspo_ray.bench.case import Case
+
     return Case(
         variant="",
         model_path=model_path,
@@ -121,10 +162,19 @@ def _case(args: argparse.Namespace, config: RunConfig, model_path: str, batch: s
         temperature=config.rollout.temperature,
         gradient_checkpointing=config.learner.gradient_checkpointing,
         seed=config.seed,
-        groups=groups,
-        trl_rows=min(rows, args.trl_rows),
+        groups=[],
+        trl_rows=1,
         memory_limit=None,
     )
+
+
+def _case(args: argparse.Namespace, config: RunConfig, model_path: str, batch: str) -> Case:
+    from gspo_ray.bench.batches import load_batch
+    from gspo_ray.bench.models import vocabulary
+
+    groups = load_batch(batch, vocabulary=vocabulary(model_path, config.model.revision), seed=config.seed)
+    rows = sum(len(completions) for _, completions in groups)
+    return _empty_case(config, model_path).model_copy(update={"groups": groups, "trl_rows": min(rows, args.trl_rows)})
 
 
 def _measured(case: Case, batch: str, variants: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:

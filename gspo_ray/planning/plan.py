@@ -53,6 +53,7 @@ class Plan:
     cpu_engine: EngineMemory | None  # on the CPU, where there is nothing below
     gpu: str | None
     gpu_chosen: str  # in words: by whom
+    gpu_known: bool  # not only picked from the table
     gpus: dict[str, Gpu]
     by_gpu: dict[str, OnGpu]
     fastest: Split | None  # of the GPUs asked for
@@ -77,10 +78,10 @@ def make_plan(
     """`model_path` as resolve_model returns it, or any folder with a config.json. Raises ModelError and ConfigError."""
     on_gpu = config.cluster.device == "cuda"
     shape, shares_prompts, learner = _learner(config, model_path, lengths)
-    by_gpu, name, chosen = {}, None, ""
+    by_gpu, name, chosen, known = {}, None, "", False
     if on_gpu:
         by_gpu = {key: _on(one, config, shape, learner, lengths, shares_prompts) for key, one in gpus.items()}
-        name, chosen = _choose(config, gpu, by_gpu)
+        name, chosen, known = _choose(config, gpu, by_gpu)
     noise = ratio_noise(
         config.algo,
         tokens=lengths.completion,
@@ -106,6 +107,7 @@ def make_plan(
         cpu_engine=None if on_gpu else engine_memory(shape, config, lengths, gpu_bytes=None),
         gpu=name,
         gpu_chosen=chosen,
+        gpu_known=known,
         gpus=gpus,
         by_gpu=by_gpu,
         fastest=fastest,
@@ -131,7 +133,7 @@ def _learner(config: RunConfig, model_path: str, lengths: Lengths) -> tuple[Mode
     )
     memory = learner_memory(
         shape,
-        rehearse(way, part, device=device),
+        rehearse(policy, way, part, device=device),
         learner,
         tokens=way.tokens(part),
         dtype=config.model.dtype,
@@ -157,22 +159,22 @@ def _on(
     )
 
 
-def _choose(config: RunConfig, asked: str | None, by_gpu: dict[str, OnGpu]) -> tuple[str, str]:
-    """A type and why. Raises ConfigError for one that nobody knows."""
+def _choose(config: RunConfig, asked: str | None, by_gpu: dict[str, OnGpu]) -> tuple[str, str, bool]:
+    """A type, why, and whether the run will have it. Raises ConfigError for one that nobody knows."""
     known = ", ".join(by_gpu)
     for text, why in ((asked, "--gpu"), (config.cluster.accelerator_type, "cluster.accelerator_type")):
         if text is not None:
             name = gpu_named(text, by_gpu)
             if name is None:
                 raise ConfigError(f"{why} {text!r} is none of {known}. Describe it in a file: --gpus FILE")
-            return name, why
+            return name, why, True
     if (name := gpu_named(_gpu_here(), by_gpu)) is not None:
-        return name, "the GPU of this machine"
+        return name, "the GPU of this machine", True
     fitting = [key for key, one in by_gpu.items() if one.fits]
     if fitting:
         cheapest = min(fitting, key=lambda key: math.inf if (cost := by_gpu[key].per_step) is None else cost)
-        return cheapest, "the cheapest of the table that fits; another with --gpu"
-    return max(by_gpu, key=lambda key: by_gpu[key].engine.budget), "the largest of the table"
+        return cheapest, "the cheapest of the table that fits; another with --gpu", False
+    return max(by_gpu, key=lambda key: by_gpu[key].engine.budget), "the largest of the table", False
 
 
 def _gpu_here() -> str:

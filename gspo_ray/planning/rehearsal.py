@@ -46,8 +46,39 @@ def scorer_of(model: PeftModel) -> Scorer:
     return packed
 
 
-def rehearse(way: Scorer, part: TrainBatch, *, device: str) -> Rehearsal:
-    """Above the model and the gradients of its adapter, for forward and backward of `part` on `device`."""
+def rehearse(policy: PeftModel, way: Scorer, part: TrainBatch, *, device: str) -> Rehearsal:
+    """Above the model and the gradients of its adapter, for forward and backward of `part` on `device`.
+
+    Of layers that repeat, one and two periods are run, and the rest added: the first period has inputs without
+    gradients and keeps less than every other.
+    """
+    decoder = policy.get_base_model().get_decoder()
+    layers, period = decoder.layers, _period(decoder)
+    if len(layers) <= 2 * period:
+        return _run(way, part, device)
+    try:
+        decoder.layers = layers[:period]
+        one = _run(way, part, device)
+        decoder.layers = layers[: 2 * period]
+        two = _run(way, part, device)
+    finally:
+        decoder.layers = layers
+    more = (len(layers) // period - 2) * (two.kept_bytes - one.kept_bytes)
+    return Rehearsal(kept_bytes=two.kept_bytes + more, peak_bytes=two.peak_bytes + more)
+
+
+def _period(decoder: Any) -> int:
+    """Layers after which kinds and shapes repeat, to the last layer."""
+    kinds = getattr(decoder.config, "layer_types", None) or [""] * len(decoder.layers)
+    layers = [
+        (kind, [(name, p.shape) for name, p in layer.named_parameters()])
+        for kind, layer in zip(kinds, decoder.layers, strict=True)
+    ]
+    count = len(layers)
+    return next(p for p in range(1, count + 1) if count % p == 0 and layers == layers[:p] * (count // p))
+
+
+def _run(way: Scorer, part: TrainBatch, device: str) -> Rehearsal:
     with _without_numbers(part, device), LiveBytes() as live:
         logprobs_RT = way.logprobs(part, 1.0)
         kept = live.now

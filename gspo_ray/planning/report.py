@@ -46,13 +46,17 @@ def in_short(plan: Plan) -> list[str]:
         assert plan.cpu_engine is not None
         return [f"Plan: {learner}, engine {_gib(plan.cpu_engine.budget)} GiB, above what its processes take anyway."]
     here, limit = plan.by_gpu[plan.gpu], learner_limit(plan.config, plan.gpus[plan.gpu]) / GIB
+    fatal = [f"! {problem.text}" for problem in plan.problems if problem.fatal]
+    if not plan.gpu_known:
+        engine = _gib(here.engine.weights + here.engine.adapters + here.engine.workspace)
+        return [f"Plan: {learner} of a GPU, engine {engine} GiB and its KV cache. By GPU type: gspo-ray plan.", *fatal]
     lines = [
         f"Plan for {plan.gpu} ({plan.gpu_chosen}): {learner} of {limit:.0f} a GPU, engine KV cache for "
         f"{here.engine.usual_fit} sequences of {_mean_row(plan)} tokens.",
         f"About {_seconds(here.time.total)} a step, {_money(here.to_the_end)} for {plan.config.steps} steps; nothing "
         "of this has been run on a GPU. More: gspo-ray plan.",
     ]
-    return lines + [f"! {problem.text}" for problem in plan.problems if problem.fatal]
+    return lines + fatal
 
 
 def render(plan: Plan, console: Console) -> None:
@@ -189,8 +193,13 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     lengths = plan.lengths
     given = "assumed; --prompt-tokens, --completion-tokens" if lengths.assumed else "given"
     yield f"mean prompt {lengths.prompt} tokens, mean answer {lengths.completion}, longest {lengths.longest} ({given})"
-    rows = "one copy of a prompt" if plan.shares_prompts else "padded rows, every prompt repeated"
+    rows = "one copy of a prompt" if plan.shares_prompts else "padded rows, every prompt repeated, padding not counted"
     yield f"every group has a gradient (the learner skips the others); {rows}"
+    if plan.shape.state_bytes:
+        yield (
+            "linear attention counts as its projections alone: without flash-linear-attention and causal-conv1d its "
+            "reference code makes the learner slower than stated"
+        )
     yield f"token noise: {plan.noise.source}"
     if plan.gpu is None:
         return

@@ -193,12 +193,15 @@ def test_what_is_refused(plan: Any, capsys: Any, words: list[str], message: str)
 # The start of a run
 
 
-def test_a_run_says_its_plan_in_two_lines(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_says_its_plan_in_a_line_or_two(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(TINY)
     monkeypatch.setattr(start, "resolve_model", lambda *_: path)
     config = run_config(path, data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300})
-    lines = start.plan_in_short(config)
+    assert len(start.plan_in_short(config)) == 1  # memory alone: nobody knows the GPU
+    labelled = config.model_copy(update={"cluster": config.cluster.model_copy(update={"accelerator_type": "L4"})})
+    lines = start.plan_in_short(labelled)
     assert len(lines) == 2
+    assert "L4" in lines[0]
     assert "GiB" in lines[0]
     assert "a step" in lines[1]
 

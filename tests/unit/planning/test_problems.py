@@ -53,8 +53,9 @@ def test_key_value_heads_and_tensor_parallel(save: Save) -> None:
 
 
 def test_a_mixture_on_the_cpu(save: Save) -> None:
-    sections = {"cluster": {"device": "cpu"}}
-    found = problems(save(MIXTURE, num_hidden_layers=1, num_experts=4, num_experts_per_tok=2), **sections)
+    found = problems(
+        save(MIXTURE, num_hidden_layers=1, num_experts=4, num_experts_per_tok=2), cluster={"device": "cpu"}
+    )
     assert "vLLM on CPU cannot serve" in found[0].text
     assert found[0].fatal
 

@@ -6,6 +6,7 @@ import torch
 from gspo_ray.algo.batch import unjudged_batch
 from gspo_ray.learner.model import build_policy
 from gspo_ray.learner.scorer import PackedScorer, PaddedScorer
+from gspo_ray.planning import rehearsal
 from gspo_ray.planning.policy import policy_without_weights
 from gspo_ray.planning.rehearsal import LiveBytes, Rehearsal, rehearse, scorer_of
 from tests.unit.learner.conftest import save_tiny_llama
@@ -18,7 +19,7 @@ PART = unjudged_batch([([0] * 4, [[0] * 3, [0] * 5])])
 
 def rehearsed(path: str, dtype: str, *, recompute: bool = False, device: str = "cuda") -> Rehearsal:
     policy = policy_without_weights(path, model(path, rank=RANK, dtype=dtype), gradient_checkpointing=recompute)
-    return rehearse(scorer_of(policy), PART, device=device)
+    return rehearse(policy, scorer_of(policy), PART, device=device)
 
 
 def test_live_bytes_follow_tensors_as_they_come_and_go() -> None:
@@ -83,11 +84,30 @@ def test_a_recomputed_layer_keeps_its_input_alone(save: Save, dtype: str, size: 
     assert recomputed.peak_bytes < whole.peak_bytes
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_layers_that_repeat_are_not_run_one_by_one(
+    save: Save, recompute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same result, also where layers of two kinds take turns."""
+    kinds = {
+        "layer_types": ["sliding_attention", "full_attention"] * 4,
+        "use_sliding_window": True,
+        "sliding_window": 6,
+    }
+    qwen = TINY | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_hidden_layers": 8}
+    for tree in (TINY | {"num_hidden_layers": 7}, qwen | kinds):
+        path = save(tree)
+        quick = rehearsed(path, "bfloat16", recompute=recompute)
+        monkeypatch.setattr(rehearsal, "_period", lambda decoder: len(decoder.layers))
+        assert rehearsed(path, "bfloat16", recompute=recompute) == quick
+        monkeypatch.undo()
+
+
 def test_long_groups_are_computed_one_completion_at_a_time_with_a_mask_on_the_cpu_alone(save: Save) -> None:
     path = save(TINY)
     policy = policy_without_weights(path, model(path, rank=RANK, dtype="float32"), gradient_checkpointing=False)
     part = unjudged_batch([([0] * 100, [[0] * 500, [0] * 300])])  # more than 768 tokens
-    on_gpu, on_cpu = (rehearse(scorer_of(policy), part, device=device) for device in ("cuda", "cpu"))
+    on_gpu, on_cpu = (rehearse(policy, scorer_of(policy), part, device=device) for device in ("cuda", "cpu"))
     # Two layers keep a mask of float32 for each completion: 500 x 600 and 300 x 400.
     assert on_cpu.kept_bytes - on_gpu.kept_bytes == 2 * 4 * (500 * 600 + 300 * 400)
 
@@ -116,6 +136,6 @@ def test_capped_scores_are_computed_the_plain_way_on_padded_rows(save: Save) -> 
     policy = policy_without_weights(path, model(path, rank=RANK), gradient_checkpointing=False)
     assert isinstance(scorer_of(policy), PaddedScorer)
     assert policy.get_base_model().config._attn_implementation == "eager"
-    assert rehearse(scorer_of(policy), PART, device="cuda").kept_bytes > 0
+    assert rehearse(policy, scorer_of(policy), PART, device="cuda").kept_bytes > 0
     llama = policy_without_weights(save(TINY), model(path, rank=RANK), gradient_checkpointing=False)
     assert isinstance(scorer_of(llama), PackedScorer)
