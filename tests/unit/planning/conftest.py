@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gspo_ray.config import LoraConfig, ModelConfig, RunConfig
+from gspo_ray.planning.policy import policy_without_weights
+from gspo_ray.planning.shape import ModelShape, model_shape
 
 QWEN3: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -56,15 +59,22 @@ Save = Callable[..., str]
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
     """The folder of a config.json, which is one of SIZES or a tree, with changes."""
+    return partial(save_config, tmp_path)
 
-    def folder(config: str | dict[str, Any], **changes: Any) -> str:
-        if isinstance(config, str):
-            keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-            config = QWEN3 | dict(zip((*keys, "tie_word_embeddings"), SIZES[config], strict=True))
-        (tmp_path / "config.json").write_text(json.dumps(config | changes))
-        return str(tmp_path)
 
-    return folder
+@pytest.fixture(scope="session")
+def qwen3_4b(tmp_path_factory: pytest.TempPathFactory) -> ModelShape:
+    """LoRA r=16."""
+    path = save_config(tmp_path_factory.mktemp("qwen3-4b"), "4b")
+    return model_shape(policy_without_weights(path, model(path), gradient_checkpointing=False))
+
+
+def save_config(folder: Path, config: str | dict[str, Any], **changes: Any) -> str:
+    if isinstance(config, str):
+        keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+        config = QWEN3 | dict(zip((*keys, "tie_word_embeddings"), SIZES[config], strict=True))
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return str(folder)
 
 
 def model(path: str, *, rank: int = 16, dtype: str = "bfloat16") -> ModelConfig:

@@ -1,29 +1,27 @@
 """Every figure derived from Qwen3-4B's shape (see test_shape.py)."""
 
-import pytest
+import dataclasses
 
 from gspo_ray.config import LearnerConfig
 from gspo_ray.planning.lengths import Lengths
 from gspo_ray.planning.memory import GIB, engine_memory, learner_memory
-from gspo_ray.planning.policy import policy_without_weights
 from gspo_ray.planning.rehearsal import Rehearsal
-from gspo_ray.planning.shape import ModelShape, model_shape
+from gspo_ray.planning.shape import ModelShape
 from gspo_ray.rollout.engine_vllm import MAX_LORAS
-from tests.unit.planning.conftest import Save, model, run_config
+from tests.unit.planning.conftest import model, run_config
 
 WEIGHTS, LORA, TOKEN = 4_022_468_096, 33_030_144, 147_456
 LENGTHS = Lengths(prompt=200, completion=1000, longest=4096, assumed=False)
 
 
-@pytest.fixture
-def shape(save: Save) -> ModelShape:
-    path = save("4b")
-    return model_shape(policy_without_weights(path, model(path), gradient_checkpointing=False))
-
-
-def test_a_learner_is_the_sum_of_its_parts(shape: ModelShape) -> None:
+def test_a_learner_is_the_sum_of_its_parts(qwen3_4b: ModelShape) -> None:
     found = learner_memory(
-        shape, Rehearsal(kept_bytes=1000, peak_bytes=1700), LearnerConfig(), tokens=64, dtype="bfloat16", device="cuda"
+        qwen3_4b,
+        Rehearsal(kept_bytes=1000, peak_bytes=1700),
+        LearnerConfig(),
+        tokens=64,
+        dtype="bfloat16",
+        device="cuda",
     )
     # float32 weight, gradient and two moments: 16 bytes a trainable weight
     assert (found.weights, found.adapter) == (2 * WEIGHTS, 16 * LORA)
@@ -31,30 +29,30 @@ def test_a_learner_is_the_sum_of_its_parts(shape: ModelShape) -> None:
     assert found.total == 2 * WEIGHTS + 16 * LORA + 1700 + 1.5 * GIB
 
 
-def test_on_the_cpu_nothing_is_reserved(shape: ModelShape) -> None:
+def test_on_the_cpu_nothing_is_reserved(qwen3_4b: ModelShape) -> None:
     found = learner_memory(
-        shape, Rehearsal(kept_bytes=0, peak_bytes=0), LearnerConfig(), tokens=64, dtype="float32", device="cpu"
+        qwen3_4b, Rehearsal(kept_bytes=0, peak_bytes=0), LearnerConfig(), tokens=64, dtype="float32", device="cpu"
     )
     assert found.total == 4 * WEIGHTS + 16 * LORA
 
 
-def test_sharded_layers_are_spread_and_three_are_whole(shape: ModelShape) -> None:
+def test_sharded_layers_are_spread_and_three_are_whole(qwen3_4b: ModelShape) -> None:
     learner = LearnerConfig(shard_base=True, num_ranks=4)
     found = learner_memory(
-        shape, Rehearsal(kept_bytes=0, peak_bytes=0), learner, tokens=64, dtype="bfloat16", device="cuda"
+        qwen3_4b, Rehearsal(kept_bytes=0, peak_bytes=0), learner, tokens=64, dtype="bfloat16", device="cuda"
     )
-    outside = WEIGHTS - shape.layers  # embeddings, the tied head, the last norm
+    outside = WEIGHTS - qwen3_4b.layers  # embeddings, the tied head, the last norm
     assert outside == 151936 * 2560 + 2560
-    assert found.weights == 2 * (outside + shape.layers // 4 + 3 * shape.layers // 36)
+    assert found.weights == 2 * (outside + qwen3_4b.layers // 4 + 3 * qwen3_4b.layers // 36)
 
 
-def test_an_engine_gives_the_cache_what_is_left(shape: ModelShape) -> None:
+def test_an_engine_gives_the_cache_what_is_left(qwen3_4b: ModelShape) -> None:
     config = run_config(
         "x",
         data={"max_prompt_tokens": 2048},
         rollout={"max_tokens": 4096, "engine": {"gpu_memory_utilization": 0.5, "max_num_seqs": 64}},
     )
-    found = engine_memory(shape, config, LENGTHS, gpu_bytes=80 * GIB)
+    found = engine_memory(qwen3_4b, config, LENGTHS, gpu_bytes=80 * GIB)
     assert found.weights == 2 * WEIGHTS
     assert found.adapters == MAX_LORAS * 2 * LORA
     # 2048 tokens of 4 x 2560 + 3 x 9728 numbers, three times 64 rows of logits in float32, and 1.5 GiB
@@ -68,36 +66,28 @@ def test_an_engine_gives_the_cache_what_is_left(shape: ModelShape) -> None:
     assert found.usual_fit == int(found.kv_room / found.usual)
 
 
-def test_an_engine_pads_the_rank(shape: ModelShape) -> None:
+def test_an_engine_pads_the_rank(qwen3_4b: ModelShape) -> None:
     config = run_config("x")
     odd = config.model_copy(update={"model": model("x", rank=20)})
-    lora = shape.lora // 16 * 20
-    padded = engine_memory(
-        shape=model_shape_with(shape, lora=lora), config=odd, lengths=LENGTHS, gpu_bytes=80 * GIB
-    ).adapters
-    assert padded == 2 * 2 * (shape.lora // 16 * 32)  # two slots of rank 32 in bfloat16
+    shape = dataclasses.replace(qwen3_4b, lora=LORA // 16 * 20)
+    padded = engine_memory(shape, odd, LENGTHS, gpu_bytes=80 * GIB).adapters
+    assert padded == 2 * 2 * (LORA // 16 * 32)  # two slots of rank 32 in bfloat16
 
 
-def test_tensor_parallel_engines_share_weights_and_cache(shape: ModelShape) -> None:
+def test_tensor_parallel_engines_share_weights_and_cache(qwen3_4b: ModelShape) -> None:
     config = run_config("x", rollout={"engine": {"tensor_parallel_size": 2}})
-    found = engine_memory(shape, config, LENGTHS, gpu_bytes=80 * GIB)
+    found = engine_memory(qwen3_4b, config, LENGTHS, gpu_bytes=80 * GIB)
     assert found.weights == WEIGHTS
     assert found.longest == config.max_model_len * TOKEN // 2
 
 
-def test_a_cache_without_room_holds_nothing(shape: ModelShape) -> None:
-    found = engine_memory(shape, run_config("x"), LENGTHS, gpu_bytes=4 * GIB)
+def test_a_cache_without_room_holds_nothing(qwen3_4b: ModelShape) -> None:
+    found = engine_memory(qwen3_4b, run_config("x"), LENGTHS, gpu_bytes=4 * GIB)
     assert found.kv_room < 0
     assert (found.longest_fit, found.usual_fit) == (0, 0)
 
 
-def test_on_the_cpu_the_config_says_how_large_the_cache_is(shape: ModelShape) -> None:
+def test_on_the_cpu_the_config_says_how_large_the_cache_is(qwen3_4b: ModelShape) -> None:
     config = run_config("x", rollout={"engine": {"cpu_kv_cache_gib": 3}})
-    found = engine_memory(shape, config, LENGTHS, gpu_bytes=None)
+    found = engine_memory(qwen3_4b, config, LENGTHS, gpu_bytes=None)
     assert found.kv_room == 3 * GIB
-
-
-def model_shape_with(shape: ModelShape, *, lora: int) -> ModelShape:
-    import dataclasses
-
-    return dataclasses.replace(shape, lora=lora)

@@ -20,6 +20,11 @@ from gspo_ray.planning.report import as_json, in_short, render
 from tests.unit.planning.conftest import TINY, Save, run_config
 
 WIDTH = 110
+SMALL: dict[str, Any] = {
+    "data": {"max_prompt_tokens": 100},
+    "rollout": {"max_tokens": 300},
+    "learner": {"micro_batch_tokens": 512},
+}
 ROOT = Path(__file__).parents[3]
 
 
@@ -63,7 +68,7 @@ def test_a_model_that_is_too_large_for_learner_and_engine(save: Save) -> None:
 
 
 def test_the_cheapest_type_that_fits_is_shown_unless_one_is_named(save: Save) -> None:
-    config = run_config(save(TINY), data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300})
+    config = run_config(save(TINY), **SMALL)
     plan = planned(config)
     assert plan.gpu is not None
     assert plan.by_gpu[plan.gpu].to_the_end == min(one.to_the_end or 0 for one in plan.by_gpu.values())
@@ -75,7 +80,7 @@ def test_the_cheapest_type_that_fits_is_shown_unless_one_is_named(save: Save) ->
 
 
 def test_money_is_price_times_gpus_times_time(save: Save) -> None:
-    config = run_config(save(TINY), steps=50, data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300})
+    config = run_config(save(TINY), steps=50, **SMALL)
     here = planned(config, gpu="H200").by_gpu["H200"]
     assert here.num_gpus == 2
     assert here.per_step == pytest.approx(2 * (GPUS["H200"].price_per_hour or 0) * here.time.total / 3600)
@@ -112,9 +117,7 @@ def test_the_text_is_readable_in_110_columns(save: Save) -> None:
 
 
 def test_on_the_cpu_there_is_memory_and_no_time(save: Save) -> None:
-    config = run_config(
-        save(TINY), data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300}, cluster={"device": "cpu"}
-    )
+    config = run_config(save(TINY), **SMALL, cluster={"device": "cpu"})
     plan = planned(config)
     assert (plan.gpu, plan.by_gpu) == (None, {})
     assert "No times" in text_of(plan)
@@ -122,7 +125,7 @@ def test_on_the_cpu_there_is_memory_and_no_time(save: Save) -> None:
 
 
 def test_json_holds_what_the_text_says(save: Save) -> None:
-    config = run_config(save(TINY), data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300})
+    config = run_config(save(TINY), **SMALL)
     plan = planned(config, gpu="L4")
     tree = json.loads(json.dumps(as_json(plan)))
     assert tree["works"] is True
@@ -196,7 +199,7 @@ def test_what_is_refused(plan: Any, capsys: Any, words: list[str], message: str)
 def test_a_run_says_its_plan_in_a_line_or_two(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(TINY)
     monkeypatch.setattr(start, "resolve_model", lambda *_: path)
-    config = run_config(path, data={"max_prompt_tokens": 100}, rollout={"max_tokens": 300})
+    config = run_config(path, **SMALL)
     assert len(start.plan_in_short(config)) == 1  # memory alone: nobody knows the GPU
     labelled = config.model_copy(update={"cluster": config.cluster.model_copy(update={"accelerator_type": "L4"})})
     lines = start.plan_in_short(labelled)

@@ -39,12 +39,11 @@ def test_dense_models(save: Save, size: str, total: int) -> None:
     assert (shape.experts, shape.windows, shape.state_bytes) == (0, (), 0)
 
 
-def test_the_cache_of_a_sequence(save: Save) -> None:
-    shape = shape_of(save("4b"))
+def test_the_cache_of_a_sequence(qwen3_4b: ModelShape) -> None:
     # keys and values x 36 layers x 8 heads x 128 x 2 bytes = 147,456 bytes a token
-    assert shape.kv_bytes(1, 2) == 2 * 36 * 8 * 128 * 2 == 147_456
-    assert shape.kv_bytes(1000, 2, tensor_parallel=4) == 1000 * 147_456 // 4
-    assert shape.kv_bytes(1000, 2, tensor_parallel=16) == 1000 * 147_456 // 8  # one head on each, every one twice
+    assert qwen3_4b.kv_bytes(1, 2) == 2 * 36 * 8 * 128 * 2 == 147_456
+    assert qwen3_4b.kv_bytes(1000, 2, tensor_parallel=4) == 1000 * 147_456 // 4
+    assert qwen3_4b.kv_bytes(1000, 2, tensor_parallel=16) == 1000 * 147_456 // 8  # one head on each, every one twice
 
 
 def test_a_mixture_has_most_weights_in_experts_and_trains_the_attention(save: Save) -> None:
