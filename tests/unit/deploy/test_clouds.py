@@ -24,7 +24,7 @@ def test_ray_launches_every_group_on_an_emulated_ec2(monkeypatch: pytest.MonkeyP
     from ray.autoscaler._private.util import prepare_config
     from ray.autoscaler.tags import TAG_RAY_CLUSTER_NAME, TAG_RAY_NODE_KIND, TAG_RAY_USER_NODE_TYPE
 
-    with moto.mock_aws():
+    with moto.mock_aws(config={"iam": {"load_aws_managed_policies": True}}):
         ec2 = boto3.client("ec2", region_name="us-west-2")
         config = prepare_config(vm_cluster("aws"))
         for group in config["available_node_types"].values():
