@@ -38,9 +38,11 @@ class Gpu(BaseModel):
 
 
 _SHEET = "peaks: data sheet; learner efficiency: "
-# The learner's efficiency from prime-rl's benchmark (docs/benchmarks of PrimeIntellect-ai/prime-rl): Qwen3-4B, LoRA
-# r=16, 16,384 tokens in one sequence, layers recomputed: 6.23k tokens/s on an H100, 6.55k on each of eight H200. At
-# 42.9 GFLOP a token (counted as in steptime.py) that is 267 and 281 TFLOP/s.
+# From benchmarks/results/BENCHMARKS.md of PrimeIntellect-ai/prime-rl: Qwen3-4B, LoRA r=16, 16,384 tokens in one sequence,
+# layers recomputed: 6.23k tokens/s on an H100, 6.55k on each of eight H200. At 42.9 GFLOP a token (counted as in
+# steptime.py) that is 267 and 281 TFLOP/s. In the same way: 15 % for Qwen3-0.6B, 20 % for Qwen3-30B-A3B on H200, 43 % for
+# the 4B with 65,536 tokens.
+_PRIME_RL = _SHEET + "prime-rl's with a 4B model (15 % with 0.6B, 20 % with a 30B mixture), compiled as ours is not"
 GPUS: dict[str, Gpu] = {
     "A10G": Gpu(
         memory_gib=22.0,
@@ -80,7 +82,7 @@ GPUS: dict[str, Gpu] = {
         bandwidth_gb_s=3350,
         learner_efficiency=0.27,
         price_per_hour=6.88,
-        source=_SHEET + "measured by prime-rl, whose trainer is compiled; ours is not",
+        source=_PRIME_RL,
     ),
     "H200": Gpu(
         memory_gib=139.7,
@@ -88,7 +90,7 @@ GPUS: dict[str, Gpu] = {
         bandwidth_gb_s=4800,
         learner_efficiency=0.28,
         price_per_hour=7.91,
-        source=_SHEET + "measured by prime-rl, whose trainer is compiled; ours is not",
+        source=_PRIME_RL,
     ),
 }
 
