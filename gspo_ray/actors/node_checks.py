@@ -99,7 +99,7 @@ def examine_cluster(
             except StopIteration:
                 del streams[stream]
             except RayError as error:
-                report[name].append(_broken_node(error))
+                report[name].append(_broken_node(error, f"lost with {len(report[name])} of {totals[name]} checks made"))
                 del streams[stream]
     return report
 
@@ -175,8 +175,8 @@ def _gpus(config: RunConfig) -> list[Finding]:
         return [count, Finding("all-reduce", Level.FAIL, f"{free} GPUs: {_first_line(error)}", fix)]
 
 
-def _broken_node(error: RayError) -> Finding:
-    return Finding("node", Level.FAIL, f"nothing can run here: {_first_line(error)}", _NODE_FIX)
+def _broken_node(error: RayError, what: str = "nothing can run here") -> Finding:
+    return Finding("node", Level.FAIL, f"{what}: {_first_line(error)}", _NODE_FIX)
 
 
 def _first_line(error: Exception) -> str:
