@@ -43,34 +43,39 @@ def completion_positions(
 
 
 class _HiddenLogprobs(torch.autograd.Function):
-    """Chunk by chunk, and once more in the backward pass: logits of more than one chunk never exist."""
+    """Chunk by chunk, in one buffer: logits of more than one chunk never exist.
+
+    d log p(y) / d hidden = (weight[y] - softmax @ weight) / temperature is the same whatever the loss makes of the
+    log-prob, so it is taken while the softmax is there, and nothing is computed twice.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, token_ids_N: Tensor, temperature: float, chunk: int
     ) -> Tensor:
         logprobs_N = torch.empty(len(hidden_NH), dtype=torch.float32, device=hidden_NH.device)
-        lse_N = torch.empty_like(logprobs_N)
+        slope_NH = torch.empty_like(hidden_NH, dtype=torch.float32) if ctx.needs_input_grad[0] else None
+        buffer_CV = hidden_NH.new_empty(min(chunk, len(hidden_NH)), len(weight_VH))
         for rows in _chunks(len(hidden_NH), chunk):
-            scaled_CV = (hidden_NH[rows] @ weight_VH.T).float().div_(temperature)
-            lse_N[rows] = scaled_CV.logsumexp(-1)
-            logprobs_N[rows] = scaled_CV.gather(-1, token_ids_N[rows, None])[:, 0] - lse_N[rows]
-        ctx.save_for_backward(hidden_NH, weight_VH, token_ids_N, lse_N)
-        ctx.temperature, ctx.chunk = temperature, chunk
+            hidden_CH = hidden_NH[rows]
+            scaled_CV = torch.mm(hidden_CH, weight_VH.T, out=buffer_CV[: len(hidden_CH)]).float().div_(temperature)
+            chosen_C = scaled_CV.gather(-1, token_ids_N[rows, None])[:, 0]
+            top_C = scaled_CV.amax(-1)
+            exp_CV = scaled_CV.sub_(top_C[:, None]).exp_()
+            total_C = exp_CV.sum(-1)
+            logprobs_N[rows] = chosen_C - top_C - total_C.log()
+            if slope_NH is not None:
+                mean_CH = exp_CV.div_(total_C[:, None]).to(weight_VH.dtype) @ weight_VH
+                slope_NH[rows] = weight_VH[token_ids_N[rows]].float().sub_(mean_CH).div_(temperature)
+        if slope_NH is not None:
+            ctx.save_for_backward(slope_NH)
+            ctx.dtype = hidden_NH.dtype
         return logprobs_N
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (grad_N,) = grads
-        hidden_NH, weight_VH, token_ids_N, lse_N = ctx.saved_tensors
-        grad_NH = torch.empty_like(hidden_NH)
-        for rows in _chunks(len(hidden_NH), ctx.chunk):
-            # d log p(y) / d logit = (onehot(y) - softmax) / temperature
-            slope_CV = (hidden_NH[rows] @ weight_VH.T).float().div_(ctx.temperature)
-            slope_CV.sub_(lse_N[rows, None]).exp_().mul_(-grad_N[rows, None])
-            slope_CV.scatter_add_(-1, token_ids_N[rows, None], grad_N[rows, None])
-            grad_NH[rows] = slope_CV.div_(ctx.temperature).to(weight_VH.dtype) @ weight_VH
-        return grad_NH, None, None, None, None
+        (slope_NH,) = ctx.saved_tensors
+        return (grads[0][:, None] * slope_NH).to(ctx.dtype), None, None, None, None
 
 
 def hidden_logprobs(

@@ -118,19 +118,26 @@ def shared_prompts(batch: TrainBatch) -> list[list[int]]:
 def packed_micro_batches(batch: TrainBatch, rows_R: Tensor, max_tokens: int) -> list[Tensor]:
     """`rows_R` cut so that the packed tokens of a piece are at most `max_tokens` (one completion always fits).
 
-    Rows of one group stay neighbours; a prompt is counted once in each piece that needs it.
+    Rows of one group stay neighbours; a prompt is counted once in each piece that needs it, so a group is cut only
+    when it does not fit in a piece of its own.
     """
-    order = sorted(rows_R.tolist(), key=lambda row: (int(batch.group_B[row]), row))
     pieces: list[list[int]] = []
-    used, group = 0, None
-    for row in order:
-        prompt_len, length = int(batch.prompt_lens_B[row]), int(batch.completion_lens_B[row])
-        cost = length + (prompt_len if batch.group_B[row] != group or not pieces else 0)
-        if not pieces or used + cost > max_tokens:
-            pieces.append([])
-            used, cost = 0, prompt_len + length
-        pieces[-1].append(row)
-        used, group = used + cost, batch.group_B[row]
+    room = 0
+    ordered = sorted(rows_R.tolist(), key=lambda row: (int(batch.group_B[row]), row))
+    for _, members in groupby(ordered, key=lambda row: int(batch.group_B[row])):
+        group = list(members)
+        prompt_len = int(batch.prompt_lens_B[group[0]])
+        whole = prompt_len + int(batch.completion_lens_B[group].sum())
+        if room < whole <= max_tokens:
+            room = 0
+        fresh = True
+        for row in group:
+            length = int(batch.completion_lens_B[row])
+            if room < length + prompt_len * fresh:
+                pieces.append([])
+                room, fresh = max_tokens, True
+            pieces[-1].append(row)
+            room, fresh = room - length - prompt_len * fresh, False
     return [torch.tensor(piece) for piece in pieces]
 
 

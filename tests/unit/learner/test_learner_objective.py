@@ -108,7 +108,7 @@ def test_a_masked_sequence_gives_no_gradient_and_stays_in_the_divisor(make_learn
     without = random_batch(1)
     without.advantages_B[1] = 0.0
     other.step(without, step=2)
-    assert distance(learner.export_adapter(), other.export_adapter()) < 1e-7
+    assert distance(learner.export_adapter(), other.export_adapter()) < 1e-6
 
 
 @pytest.mark.parametrize("mode", ["sequence_truncate", "token_truncate"])
