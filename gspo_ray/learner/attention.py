@@ -37,11 +37,12 @@ def packed_attention(
         raise ValueError("packed attention needs a layout and takes no mask")
     if (repeats := query.shape[1] // key.shape[1]) > 1:
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
-    pieces = []
-    for number, group in enumerate(packed.groups):
-        q, k, v = (tensor[:, :, group.start : group.end] for tensor in (query, key, value))
-        if group.end - group.start <= MASK_LIMIT or sliding_window is not None:
-            mask = packed.mask(number, sliding_window)
+    pieces: list[Tensor] = []
+    sizes = [group.end - group.start for group in packed.groups]
+    parts = zip(query.split(sizes, 2), key.split(sizes, 2), value.split(sizes, 2), strict=True)
+    for number, (group, (q, k, v)) in enumerate(zip(packed.groups, parts, strict=True)):
+        if sizes[number] <= MASK_LIMIT or sliding_window is not None:
+            mask = packed.mask(number, sliding_window, query.dtype)
             pieces.append(scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling))
         else:
             pieces += _one_by_one(group, q, k, v, scaling)

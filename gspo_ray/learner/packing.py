@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 
 import torch
 from torch import Tensor
@@ -44,18 +45,23 @@ class PackedLayout:
 
     groups: tuple[PackedGroup, ...]
     device: torch.device
-    _masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
+    _masks: dict[tuple[int, int | None, torch.dtype], Tensor] = field(default_factory=dict)
 
-    def mask(self, number: int, window: int | None) -> Tensor:
-        """bool [L, L] of group `number`: True where a query (row) sees a key (column). Made once for all layers."""
-        key = (number, window)
+    def mask(self, number: int, window: int | None, dtype: torch.dtype) -> Tensor:
+        """[L, L] of group `number`, to be added to scores: 0 where a query (row) sees a key (column), else -inf.
+
+        Made once for all layers; attention would make it from a bool mask in each of them.
+        """
+        key = (number, window, dtype)
         if key not in self._masks:
             group = self.groups[number]
             positions = torch.tensor(group.positions(), device=self.device)
             owners = torch.tensor(group.owners(), device=self.device)
             distance = positions[:, None] - positions[None, :]
             visible = (distance >= 0) & ((owners[None, :] == -1) | (owners[:, None] == owners[None, :]))
-            self._masks[key] = visible if window is None else visible & (distance < window)
+            if window is not None:
+                visible &= distance < window
+            self._masks[key] = torch.zeros(visible.shape, dtype=dtype, device=self.device).masked_fill_(~visible, -inf)
         return self._masks[key]
 
 

@@ -77,10 +77,10 @@ def test_who_sees_whom():
         [1, 1, 1, 1, 0],
         [1, 1, 0, 0, 1],
     ]
-    assert layout.mask(0, None).int().tolist() == wanted
+    assert layout.mask(0, None, torch.float32).exp().int().tolist() == wanted
     # A window of 2 positions: b at position 3 sees a at 2 and itself; c at 2 sees q at 1 and itself.
     windowed = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]
-    assert layout.mask(0, 2).int().tolist() == windowed
+    assert layout.mask(0, 2, torch.float32).exp().int().tolist() == windowed
 
 
 @pytest.mark.parametrize("limit", [0, 10**6])
