@@ -59,8 +59,13 @@ def _row(case: Case, lengths: Lengths, group_size: int, tokens: int) -> dict[str
 
 def render(rows: Sequence[dict[str, Any]], console: Console) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    titles = ("tokens", "layers\nrecomputed", "above model\nstated MiB", "\nmeasured", "\nerror")
-    for title in (*titles, "with model\nstated MiB", "\nmeasured", "\nerror"):
+    of_both = ("stated\nMiB", "measured\nMiB", "error")
+    for title in (
+        "tokens",
+        "layers\nagain",
+        *(f"above\n{name}" for name in of_both),
+        *(f"all\n{name}" for name in of_both),
+    ):
         table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
         cells = [str(row["tokens"]), "yes" if row["gradient_checkpointing"] else "no"]

@@ -39,9 +39,9 @@ class Gpu(BaseModel):
 
 _SHEET = "peaks: data sheet; learner efficiency: "
 # From benchmarks/results/BENCHMARKS.md of PrimeIntellect-ai/prime-rl: Qwen3-4B, LoRA r=16, one sequence of 16,384
-# tokens, layers recomputed: 6.23k tokens/s on an H100, 6.55k on each of eight H200. At 42.9 GFLOP a token (counted as in
-# steptime.py) that is 267 and 281 TFLOP/s. In the same way: 15 % for Qwen3-0.6B, 20 % for Qwen3-30B-A3B on H200, 43 %
-# for the 4B with 65,536 tokens.
+# tokens, layers recomputed: 6.23k tokens/s on an H100, 6.55k on each of eight H200. At 42.9 GFLOP a token (counted as
+# in steptime.py) that is 267 and 281 TFLOP/s. In the same way: 15 % for Qwen3-0.6B, 20 % for Qwen3-30B-A3B on H200,
+# 43 % for the 4B with 65,536 tokens.
 _PRIME_RL = _SHEET + "prime-rl's with a 4B model (15 % with 0.6B, 20 % with a 30B mixture), compiled as ours is not"
 GPUS: dict[str, Gpu] = {
     "A10G": Gpu(
