@@ -130,8 +130,8 @@ def relative_error(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) 
     return float((difference / norm) ** 0.5)
 
 
-def in_own_process(case: Case, variant: str, folder: Path) -> dict[str, object]:
-    """Its result.json; none with a profile. Raises LearnerError."""
+def in_own_process(case: Case, variant: str, folder: Path, **variables: str) -> dict[str, object]:
+    """Its result.json; none with a profile. `variables` of its environment. Raises LearnerError."""
     question, answer = folder / "case.json", folder / "result.json"
     question.write_text(case.model_copy(update={"variant": variant}).model_dump_json(), encoding="utf-8")
     answer.unlink(missing_ok=True)
@@ -143,6 +143,7 @@ def in_own_process(case: Case, variant: str, folder: Path) -> dict[str, object]:
         "MKL_NUM_THREADS": str(case.threads),
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
+        **variables,
     }
     command = [sys.executable, "-m", "gspo_ray.bench.worker", str(question), str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

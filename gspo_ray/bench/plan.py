@@ -22,6 +22,9 @@ from gspo_ray.planning.rehearsal import rehearse, scorer_of
 from gspo_ray.planning.shape import model_shape
 
 MIB = 2**20
+# glibc then gives every freed tensor back to the system at once. Else most of what is freed stays with the process, in
+# holes that the next tensor of the same size does not fit because it has to be aligned.
+GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 NO_OPTIMIZER = 8  # bytes of a trainable weight here: float32 and its gradient
 
 
@@ -40,7 +43,7 @@ def _row(case: Case, lengths: Lengths, group_size: int, tokens: int) -> dict[str
     stated = rehearse(policy, way, unjudged_batch(groups), device=case.device)
     case = case.model_copy(update={"variant": "ours", "groups": groups, "micro_batch_tokens": tokens})
     with tempfile.TemporaryDirectory(prefix="gspo-bench-") as folder:
-        done = Measurement.model_validate(in_own_process(case, "ours", Path(folder)))
+        done = Measurement.model_validate(in_own_process(case, "ours", Path(folder), **GIVES_BACK))
     if done.failure or done.micro_batches != 1:
         raise LearnerError(f"{tokens} tokens: {done.failure or 'more than one micro-batch'}")
     model = shape.total * DTYPE_BYTES[case.model.dtype]
