@@ -54,7 +54,7 @@ def test_one_16k_sequence_with_layers_recomputed_beside_another_trainer(save: Sa
     hidden, _, layers, _, _ = SIZES[size]
     # Of each layer its input in bfloat16; the rest is what the head and the last norm keep.
     inputs = layers * 16384 * hidden * 2
-    assert inputs < plan.learner.activations < 1.15 * inputs
+    assert inputs < plan.learner.activations < 1.2 * inputs
     as_theirs = plan.learner.total - plan.learner.reserve + plan.learner.weights
     assert as_theirs / GIB == pytest.approx(measured, rel=0.05)
     assert plan.works
