@@ -25,16 +25,17 @@ def wait_for(condition: Callable[[], object], timeout_s: float, process: subproc
 class Cli:
     """`gspo-ray` with a mark in its environment, which every process it starts inherits."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, env: dict[str, str] | None = None) -> None:
+        """`env`: of the process, else this one's without Ray's variables."""
         self.mark = uuid.uuid4().hex
         self.log = log
+        self._env = env or {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
 
     def start(self, *words: str) -> subprocess.Popen:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"GSPO_RAY_TEST_MARK": self.mark}
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "gspo_ray.cli", *words],
-                env=env,
+                env=self._env | {"GSPO_RAY_TEST_MARK": self.mark},
                 cwd=ROOT,
                 stdout=log,
                 stderr=subprocess.STDOUT,
