@@ -62,7 +62,8 @@ def collect(root: Path, *, named: Sequence[Path]) -> JobFiles:
 
 def _is_foreign(folder: Path) -> bool:
     name = folder.name
-    return name.startswith(".") or name in _FOLDERS or name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists()
+    named = name in _FOLDERS and not (folder / "__init__.py").exists()  # a package may be called data
+    return name.startswith(".") or named or name.endswith(".egg-info") or (folder / "pyvenv.cfg").exists()
 
 
 def _refuse_too_much(sizes: dict[Path, int]) -> None:

@@ -44,6 +44,13 @@ def test_a_data_file_that_the_config_names_goes_along(project: Path) -> None:
     assert Path("data/other.jsonl") not in found.others
 
 
+def test_a_package_called_data_goes_along(project: Path) -> None:
+    for name in ("tools/data/__init__.py", "tools/data/read.py"):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).touch()
+    assert Path("tools/data/read.py") in collect(project, named=[]).others
+
+
 def test_the_copy_has_the_same_paths(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     target = tmp_path_factory.mktemp("copy")
     collect(project, named=[Path("data/train.jsonl")]).copy_to(target)
