@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from gspo_ray.errors import ConfigError, ResourceError
 
 # Set in one process, these do not reach others on the cluster by themselves. Folders belong to one machine.
 _FORWARDED = ("HF_", "MLFLOW_", "VLLM_", "NCCL_", "GSPO_RAY_", "TOKENIZERS_PARALLELISM")
+CONNECT_TIMEOUT_S = 10
 _FOLDERS = ("_CACHE", "_HOME", "_ROOT", "_PATH")
 
 
@@ -41,6 +43,7 @@ def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterat
     """
     address = address or os.environ.get("RAY_ADDRESS")
     say(f"Joining the Ray cluster at {address} ..." if address else "Starting a local Ray cluster ...")
+    _require_listener(address)
     # A variable may come with the job and from here as well; Ray refuses that otherwise, even for equal values.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     try:
@@ -59,3 +62,17 @@ def joined_cluster(address: str | None, *, say: Callable[[str], None]) -> Iterat
         yield address is not None
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str | None) -> None:
+    """Ray itself tries for many minutes before it says that nobody is there."""
+    host, _, port = (address or "").rpartition(":")
+    if not (host and port.isdigit()) or "/" in host:  # auto, local, ray://
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ResourceError(
+            f"nothing answers at the Ray cluster {address} (cluster.address or RAY_ADDRESS): {error}. Is it up, and "
+            "is that the address that `ray start --head` printed?"
+        ) from error

@@ -115,6 +115,10 @@ def test_the_command_finds_this_machine_fit_engine_and_all(config, tmp_path):
     assert node[-1]["level"] == "pass"
     assert not (tmp_path / "runs").exists()  # it looks and leaves nothing
     with ZipFile(bundle) as archive:
-        assert json.loads(archive.read("findings.json")) == tree
+        kept = json.loads(archive.read("findings.json"))  # the same, less what is nobody's business
+        assert kept["summary"] == tree["summary"]
+        assert {name: len(found) for name, found in kept["nodes"].items()} == {
+            name: len(found) for name, found in tree["nodes"].items()
+        }
         texts = [archive.read(name).decode() for name in archive.namelist()]
     assert not any("hf_planted" in text for text in texts)
