@@ -10,6 +10,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
 from gspo_ray import submit as submit_module
+from gspo_ray.actors.cluster import forwarded_environment
 from gspo_ray.cli.main import main
 
 CONFIG = "cluster: {device: cpu}\ndata: {source: jsonl, path: data/train.jsonl}\n"
@@ -65,6 +66,8 @@ def run(*words: str) -> int:
 
 
 def test_the_job_is_the_same_command_with_the_project_and_the_environment(server, monkeypatch, capsys):
+    for name in forwarded_environment():  # of this machine, or of another test in this process
+        monkeypatch.delenv(name)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow:5000")
     monkeypatch.setenv("HF_HOME", "/home/me/.cache")  # a folder of this machine
     flags = ("--storage_path", "/data/runs", "--model.lora.target_modules", "[q_proj, v_proj]")

@@ -6,6 +6,8 @@ import torch
 from gspo_ray.config import AlgoConfig, LearnerConfig, LoraConfig, ModelConfig
 from gspo_ray.learner.distributed import ALONE
 from gspo_ray.learner.learner import LoraLearner
+from tests.unit.learner.families import save_tiny
+from tests.unit.learner.pair import Pair
 
 VOCABULARY = 64
 
@@ -91,3 +93,23 @@ def make_learner(tiny_llama):
         return build_learner(path, **settings)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folder of a tiny model by its family's name, made once."""
+    made: dict[str, str] = {}
+
+    def folder(name):
+        if name not in made:
+            made[name] = save_tiny(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pair():
+    pair = Pair()
+    yield pair
+    pair.close()

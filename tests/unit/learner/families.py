@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
+from gspo_ray.config import LoraConfig, ModelConfig
+from gspo_ray.learner.model import build_policy
+
 VOCABULARY = 64
+RANK, ALPHA = 4, 8.0
 WINDOW = 6  # of layers that slide; the tests' sequences are longer
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -229,3 +233,10 @@ def without_kind(adapter_B: dict[str, torch.nn.Parameter], kind: str) -> Iterato
         yield
         for name, value in before.items():
             adapter_B[name].copy_(value)
+
+
+def build(path, target_modules="all-linear"):
+    """The policy of such a folder."""
+    lora = LoraConfig(rank=RANK, alpha=ALPHA, target_modules=target_modules)
+    config = ModelConfig(path=path, dtype="float32", lora=lora)
+    return build_policy(path, config, device="cpu", seed=0, gradient_checkpointing=False)

@@ -65,3 +65,8 @@ def plain_logprobs(model, token_ids, num_prompt, temperature=1.0):
         logits = model(input_ids=ids).logits[0].double() / temperature
     table = torch.log_softmax(logits, -1)
     return [float(table[p - 1, token_ids[p]]) for p in range(num_prompt, len(token_ids))]
+
+
+def uneven():
+    """One sequence has more tokens than all others together."""
+    return make_batch([random_group(1, (1.0, 0.0), lens=(90, 5)), random_group(2), random_group(3)])

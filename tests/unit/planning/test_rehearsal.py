@@ -63,7 +63,7 @@ def test_a_layer_in_float32(save: Save) -> None:
     and the output of A, attention what its kernel says, the MLP gate, silu(gate), up and their product."""
     norms = 2 * (4 * HIDDEN + 4)
     lora = 4 * (HIDDEN + QUERIES + HIDDEN) + 7 * 4 * RANK
-    attention = 4 * 4 * QUERIES + 4 * HEADS + 4 * TOKENS  # the mask has a row for each token
+    attention = 4 * 4 * QUERIES + 4 * HEADS  # all layers have one mask
     mlp = 4 * 4 * MLP
     assert one_layer(save, "float32") == TOKENS * (norms + lora + attention + mlp)
 
@@ -71,7 +71,7 @@ def test_a_layer_in_float32(save: Save) -> None:
 def test_a_layer_in_bfloat16_keeps_float32_copies_for_norms_and_for_every_adapter(save: Save) -> None:
     norms = 2 * (4 * HIDDEN + 4)
     lora = 4 * (3 * HIDDEN + QUERIES + 2 * HIDDEN + MLP) + 7 * 4 * RANK
-    attention = 2 * 4 * QUERIES + 4 * HEADS + 2 * TOKENS
+    attention = 2 * 4 * QUERIES + 4 * HEADS
     mlp = 2 * 3 * MLP  # the product is kept as the copy above
     assert one_layer(save, "bfloat16") == TOKENS * (norms + lora + attention + mlp)
 
