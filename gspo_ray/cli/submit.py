@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gspo_ray.cli.train import LATEST
+from gspo_ray.cli.arguments import add_resume
 from gspo_ray.config_io import load_config
 
 HELP = "train on a Ray cluster elsewhere: upload the project, follow the log, return the exit code"
@@ -19,14 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="http://HEAD:8265; else RAY_API_SERVER_ADDRESS or RAY_ADDRESS")
     parser.add_argument("--no-wait", action="store_true", help="print the job's id and leave")
     parser.add_argument("--pip", action="append", default=[], metavar="PACKAGE", help="to be installed for this job")
-    parser.add_argument(
-        "--resume",
-        nargs="?",
-        const=LATEST,
-        metavar="RUN_DIR",
-        help="go on from the newest complete checkpoint of RUN_DIR (a path of the head), or of the newest run of this "
-        "name",
-    )
+    add_resume(parser, of=" (a path of the head)")
 
 
 def run(args: argparse.Namespace, rest: Sequence[str]) -> int:

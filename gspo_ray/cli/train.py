@@ -8,24 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gspo_ray.advice import advise
+from gspo_ray.cli.arguments import add_resume
 from gspo_ray.config_io import dump_config, load_config
 
 HELP = "train a LoRA adapter"
 EPILOG = "Any key of the config can be set as a flag: --rollout.max_tokens 64 --seed 1"
-LATEST = "latest"  # what --resume means without a folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", help="YAML file; without it the defaults and flags alone")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved config and stop")
-    parser.add_argument(
-        "--resume",
-        nargs="?",
-        const=LATEST,
-        metavar="RUN_DIR",
-        help="go on from the newest complete checkpoint of RUN_DIR (its config is the default), or of the newest run "
-        "of this name",
-    )
+    add_resume(parser, of="")
 
 
 def run(args: argparse.Namespace, rest: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from gspo_ray.config.algo import AlgoConfig, DynamicSamplingConfig, KlConfig, Mi
 from gspo_ray.config.data import BOX_INSTRUCTION, NO_FILE, DataConfig, ProblemSource, PromptConfig
 from gspo_ray.config.evaluation import EvalConfig
 from gspo_ray.config.learner import LearnerConfig
-from gspo_ray.config.model import VLLM_LORA_RANKS, LoraConfig, ModelConfig
+from gspo_ray.config.model import LoraConfig, ModelConfig, engine_lora_rank
 from gspo_ray.config.rollout import EngineConfig, RewardConfig, RolloutConfig
 from gspo_ray.config.run import RunConfig
 from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingConfig
@@ -15,7 +15,6 @@ from gspo_ray.config.service import CheckpointConfig, ClusterConfig, TrackingCon
 __all__ = [
     "BOX_INSTRUCTION",
     "NO_FILE",
-    "VLLM_LORA_RANKS",
     "AlgoConfig",
     "CheckpointConfig",
     "ClusterConfig",
@@ -35,4 +34,5 @@ __all__ = [
     "RolloutConfig",
     "RunConfig",
     "TrackingConfig",
+    "engine_lora_rank",
 ]

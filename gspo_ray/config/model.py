@@ -11,6 +11,11 @@ from gspo_ray.config.section import Section
 VLLM_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that vLLM takes for max_lora_rank
 
 
+def engine_lora_rank(rank: int) -> int:
+    """The smallest max_lora_rank that vLLM accepts and that holds `rank`."""
+    return next(size for size in VLLM_LORA_RANKS if size >= rank)
+
+
 class LoraConfig(Section):
     rank: int = Field(16, ge=1)
     """Rank r of the update B A. The engine rounds it up to the next size it supports, at most 512."""

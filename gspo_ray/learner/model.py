@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from peft import LoraConfig as PeftLoraConfig
 from peft import PeftModel, get_peft_model
+from transformers import PreTrainedModel
 
 from gspo_ray.config import ModelConfig
 from gspo_ray.errors import ModelError
@@ -31,10 +32,17 @@ def build_policy(
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"model.path {config.path!r} cannot be loaded as a causal language model: {error}") from error
+    base.to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return with_adapter(base, config, gradient_checkpointing=gradient_checkpointing)
+
+
+def with_adapter(base: PreTrainedModel, config: ModelConfig, *, gradient_checkpointing: bool) -> PeftModel:
+    """`base` with LoRA weights in float32, drawn from torch's current generator; in eval mode. Raises ModelError."""
     if getattr(base.config.get_text_config(), "attn_logit_softcapping", None) is not None:
         base.set_attn_implementation("eager")  # sdpa leaves the cap out without a word; vLLM applies it
     base.config.use_cache = False
-    base.to(device)
     targets = lora_targets(base, config.lora.target_modules)
     lora = PeftLoraConfig(
         r=config.lora.rank,
@@ -44,12 +52,10 @@ def build_policy(
         bias="none",
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            model = get_peft_model(base, lora)
-        except ValueError as error:
-            raise ModelError(f"model.lora.target_modules does not fit {config.path!r}: {error}") from error
+    try:
+        model = get_peft_model(base, lora)
+    except ValueError as error:
+        raise ModelError(f"model.lora.target_modules does not fit {config.path!r}: {error}") from error
     if model.base_model.targeted_module_names != targets or model.base_model.targeted_parameter_names:
         raise ModelError(f"PEFT does not adapt what model.lora.target_modules of {config.path!r} asks for")
     if gradient_checkpointing:

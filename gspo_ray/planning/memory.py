@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gspo_ray.config import VLLM_LORA_RANKS, LearnerConfig, RunConfig
+from gspo_ray.config import LearnerConfig, RunConfig, engine_lora_rank
 from gspo_ray.planning.lengths import Lengths
 from gspo_ray.planning.rehearsal import Rehearsal
 from gspo_ray.planning.shape import ModelShape
@@ -77,7 +77,7 @@ def engine_memory(shape: ModelShape, config: RunConfig, lengths: Lengths, *, gpu
     engine, size = config.rollout.engine, DTYPE_BYTES[config.model.dtype]
     ranks, group = engine.tensor_parallel_size, config.rollout.group_size
     weights = shape.total * size // ranks
-    adapters = LORA_SLOTS * shape.lora * engine_rank(config.model.lora.rank) // config.model.lora.rank * size
+    adapters = LORA_SLOTS * shape.lora * engine_lora_rank(config.model.lora.rank) // config.model.lora.rank * size
     # A batch of prompt tokens through one layer, and the logits of everything that is decoded.
     workspace = BATCHED_TOKENS * (4 * shape.hidden + 3 * shape.mlp) * size // ranks
     workspace += SAMPLER_COPIES * engine.max_num_seqs * shape.vocabulary * 4
@@ -97,8 +97,3 @@ def engine_memory(shape: ModelShape, config: RunConfig, lengths: Lengths, *, gpu
         longest=shape.kv_bytes(config.max_model_len, size, ranks) + state,
         usual=whole - prompt + prompt / group + state,
     )
-
-
-def engine_rank(rank: int) -> int:
-    """What vLLM makes room for; as `rollout.engine_vllm.engine_lora_rank`."""
-    return next(size for size in VLLM_LORA_RANKS if size >= rank)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 
 from gspo_ray.config import ModelConfig
 from gspo_ray.errors import ModelError
-from gspo_ray.learner.support import load_config, lora_targets, model_class
+from gspo_ray.learner.model import with_adapter
+from gspo_ray.learner.support import load_config, model_class
 
 
 def policy_without_weights(model_path: str, config: ModelConfig, *, gradient_checkpointing: bool) -> PeftModel:
@@ -23,22 +24,8 @@ def policy_without_weights(model_path: str, config: ModelConfig, *, gradient_che
             )
     except (OSError, ValueError) as error:
         raise ModelError(f"the config of model.path {config.path!r} cannot be read: {error}") from error
-    if getattr(base.config.get_text_config(), "attn_logit_softcapping", None) is not None:
-        base.set_attn_implementation("eager")
-    base.config.use_cache = False
-    lora = LoraConfig(
-        r=config.lora.rank,
-        lora_alpha=config.lora.alpha,
-        target_modules=lora_targets(base, config.lora.target_modules),
-        task_type="CAUSAL_LM",
-    )
     with torch.device("meta"):
-        model = get_peft_model(base, lora)
-    if gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    model.eval()
-    for module in model.modules():
-        module.training = bool(getattr(module, "gradient_checkpointing", False))
+        model = with_adapter(base, config, gradient_checkpointing=gradient_checkpointing)
     for parameter in model.parameters():
         if parameter.requires_grad:  # a gradient that is there already, as in every micro-batch but the first
             parameter.grad = torch.zeros_like(parameter)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gspo_ray.advice import advise
-from gspo_ray.config import RunConfig
+from gspo_ray.config import RunConfig, engine_lora_rank
 from gspo_ray.errors import ModelError
 from gspo_ray.learner.support import check_model
 from gspo_ray.models import context_length
 from gspo_ray.planning.lengths import longest_row
-from gspo_ray.planning.memory import BATCHED_TOKENS, engine_rank
+from gspo_ray.planning.memory import BATCHED_TOKENS
 from gspo_ray.planning.noise import TOLERATED, RatioNoise
 from gspo_ray.planning.shape import ModelShape
 
@@ -92,8 +92,8 @@ def _slow(config: RunConfig) -> Iterator[str]:
             f"learner.micro_batch_tokens={config.learner.micro_batch_tokens} is less than the longest row "
             f"({longest_row(config)} tokens), which goes through whole: memory is planned for that row."
         )
-    if engine_rank(rank) != rank:
-        yield f"model.lora.rank={rank}: the engine makes room for {engine_rank(rank)}, the next rank that vLLM takes."
+    if (room := engine_lora_rank(rank)) != rank:
+        yield f"model.lora.rank={rank}: the engine makes room for {room}, the next rank that vLLM takes."
 
 
 def _noisy(config: RunConfig, noise: RatioNoise) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gspo_ray.config import VLLM_LORA_RANKS, EngineConfig
+from gspo_ray.config import EngineConfig, engine_lora_rank
 from gspo_ray.errors import EngineError
 from gspo_ray.openmp import openmp_environment
 from gspo_ray.rollout.vllm_worker import GROUPED_LORA_ENV
@@ -213,11 +213,6 @@ class VllmEngine:
             self._retired.discard(lora_id)
             await self._llm.remove_lora(lora_id)
             shutil.rmtree(self._directory / f"policy-{lora_id - 1}", ignore_errors=True)
-
-
-def engine_lora_rank(rank: int) -> int:
-    """The smallest max_lora_rank that vLLM accepts and that holds `rank`."""
-    return next(size for size in VLLM_LORA_RANKS if size >= rank)
 
 
 def _set_environment(device: str, engine: EngineConfig) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gspo_ray.config import RunConfig
+from gspo_ray.config import RunConfig, engine_lora_rank
 from gspo_ray.config_io import parse_config
 from gspo_ray.errors import ConfigError
 
@@ -163,3 +163,8 @@ def test_corrections_that_do_not_fit_are_refused(algo, says):
 def test_an_evaluation_that_cannot_be_is_refused(settings, says):
     with pytest.raises(ValidationError, match=says):
         RunConfig.model_validate({"eval": settings})
+
+
+@pytest.mark.parametrize(("rank", "engine"), [(1, 1), (4, 8), (12, 16), (16, 16), (24, 32), (64, 64), (512, 512)])
+def test_a_lora_rank_gets_the_next_size_that_vllm_takes(rank: int, engine: int) -> None:
+    assert engine_lora_rank(rank) == engine

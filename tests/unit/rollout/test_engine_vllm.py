@@ -8,12 +8,6 @@ import pytest
 
 from gspo_ray.errors import EngineError
 from gspo_ray.rollout import engine_vllm
-from gspo_ray.rollout.engine_vllm import engine_lora_rank
-
-
-@pytest.mark.parametrize(("rank", "engine"), [(1, 1), (4, 8), (12, 16), (16, 16), (24, 32), (64, 64), (512, 512)])
-def test_a_lora_rank_gets_the_next_size_that_vllm_takes(rank, engine):
-    assert engine_lora_rank(rank) == engine
 
 
 def test_folders_of_dead_engines_of_this_host_are_swept_and_no_others(tmp_path, monkeypatch):
